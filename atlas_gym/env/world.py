@@ -1,0 +1,186 @@
+"""What all episodes of one configuration share in one process.
+
+Owns the suite, the servers' prepared tool texts, the runtime and the tokenizer, each made at first use
+and kept. Does not know any episode.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from atlas_gym.context.renderer import Renderer
+from atlas_gym.context.tokenizer import Tokenizer, load_tokenizer
+from atlas_gym.env import fleet
+from atlas_gym.env.memory import MemoryServer, memory_servers
+from atlas_gym.errors import ConfigError, unknown
+from atlas_gym.runtime.catalog import Catalog
+from atlas_gym.runtime.install import Installation, unavailable
+from atlas_gym.runtime.link import Runtime
+from atlas_gym.runtime.memory import MemoryRuntime
+from atlas_gym.runtime.process import ProcessRuntime
+from atlas_gym.runtime.workspace import Workspace
+from atlas_gym.task.suite import Suite, load_suite
+from atlas_gym.toolspace.records import ServerTools, Toolset, parse_listing
+from atlas_gym.wire.fake import serve
+from atlas_gym.wire.session import Session
+from atlas_gym.wire.sessions import Sessions
+
+RUNTIMES = ("process", "memory")
+_log = logging.getLogger("atlas_gym")
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """Everything that decides what a world is; equal configurations share one world."""
+
+    suite: str = "core"
+    task_seed: int = 0
+    toolspace: str = "core"
+    runtime: str = "process"
+    tokenizer: str | None = None
+    template: str = "qwen3"
+    mcp_json: str | None = None
+
+
+class World:
+    """The shared half of an environment. Get it with `World.shared`."""
+
+    _worlds: ClassVar[dict[tuple[int, WorldConfig], World]] = {}
+    _guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, config: WorldConfig) -> None:
+        if config.runtime not in RUNTIMES:
+            raise unknown("runtime", config.runtime, RUNTIMES)
+        self.config = config
+        self._prepared: dict[str, fleet.Prepared] = {}
+        self._tools: dict[str, ServerTools] = {}
+        self._verified: set[str] = set()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def shared(cls, config: WorldConfig) -> World:
+        """The world of this configuration in this process; a forked child makes its own."""
+        key = (os.getpid(), config)
+        with cls._guard:
+            if key not in cls._worlds:
+                cls._worlds[key] = cls(config)
+            return cls._worlds[key]
+
+    @cached_property
+    def suite(self) -> Suite:
+        """The tasks."""
+        return load_suite(self.config.suite, task_seed=self.config.task_seed)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """What counts tokens."""
+        return load_tokenizer(self.config.tokenizer)
+
+    @cached_property
+    def renderer(self) -> Renderer:
+        """What turns messages into labelled token ids."""
+        return Renderer(self.tokenizer, self.config.template)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The servers that can be named."""
+        if self._memory is not None:
+            return Catalog({name: made.server(name) for name, made in self._memory.items()})
+        return Catalog.load(mcp_json=Path(self.config.mcp_json) if self.config.mcp_json else None)
+
+    @cached_property
+    def toolspace(self) -> tuple[str, ...]:
+        """The servers that extra distractors are drawn from, sorted."""
+        if self._memory is not None:
+            return tuple(sorted(self._memory))
+        names = tuple(s.name for s in self.catalog if self.config.toolspace in s.manifest.tags)
+        if not names:
+            tags = {tag for s in self.catalog for tag in s.manifest.tags}
+            raise unknown("toolspace", self.config.toolspace, tags)
+        return names
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """Where servers live."""
+        if self._memory is not None:
+            return MemoryRuntime({name: serve(made.fake) for name, made in self._memory.items()})
+        return ProcessRuntime()
+
+    @cached_property
+    def _memory(self) -> Mapping[str, MemoryServer] | None:
+        if self.config.runtime != "memory":
+            return None
+        return memory_servers(self.config.suite)
+
+    def unavailable(self, name: str) -> str:
+        """Why a server cannot run on this machine, or ""."""
+        return "" if self._memory is not None else unavailable(self.catalog.get(name))
+
+    def isolated(self, names: Iterable[str]) -> bool:
+        """Whether every one of these servers has an instance of its own per episode."""
+        return not any(self.catalog.get(name).manifest.url for name in names)
+
+    def toolset(self, names: Iterable[str]) -> Toolset:
+        """The tools of these servers; installs what is missing at first use. Slow then: not for the loop.
+
+        Raises:
+            ConfigError: A server is unknown, or cannot run on this machine.
+        """
+        return Toolset([self._server_tools(name) for name in names])
+
+    def _server_tools(self, name: str) -> ServerTools:
+        with self._lock:
+            if name not in self._tools:
+                self._tools[name] = self._read_tools(name)
+            return self._tools[name]
+
+    def _read_tools(self, name: str) -> ServerTools:
+        server = self.catalog.get(name)
+        manifest = server.manifest
+        if self._memory is not None:
+            raw: Iterable[dict[str, Any]] = self._memory[name].listing()
+            return parse_listing(name, manifest.description, raw, read_only=manifest.read_only)
+        reason = unavailable(server)
+        if reason:
+            raise ConfigError(f"Server {name!r} cannot run on this machine: {reason}")
+        prepared = self._prepared[name] = fleet.prepare(server, say=_log.info)
+        return parse_listing(
+            name,
+            manifest.description,
+            prepared.raw_tools,
+            read_only=manifest.read_only,
+            shapes=prepared.shapes,
+        )
+
+    def installation(self, name: str) -> Installation:
+        """The installed server, for the runtime."""
+        self._server_tools(name)
+        if self._memory is not None:
+            return self._memory[name].installation(name)
+        return self._prepared[name].installation
+
+    def read_only(self, server: str, tool: str) -> bool:
+        """Whether our manifest says that a tool changes nothing."""
+        return tool in self.catalog.get(server).manifest.read_only
+
+    def sessions(self, workspace: Workspace) -> Sessions:
+        """The (still closed) sessions of one episode."""
+        return Sessions(self.runtime, self.installation, workspace, verify=self._verify)
+
+    async def _verify(self, name: str, session: Session) -> None:
+        """Compare a server with its lock, once per process.
+
+        Raises:
+            LockError: Names the difference.
+        """
+        if name in self._verified or self._memory is not None:
+            return
+        await fleet.verify(self._prepared[name], session)
+        self._verified.add(name)
