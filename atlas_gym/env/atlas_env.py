@@ -57,7 +57,8 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - Gymnasium declares it as an instance variable
-        "render_modes": ["ansi"]
+        "render_fps": 1,
+        "render_modes": ["ansi"],
     }
 
     def __init__(

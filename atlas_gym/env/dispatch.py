@@ -16,7 +16,7 @@ from atlas_gym.context.budget import Budget
 from atlas_gym.errors import ConfigError, SandboxError, UnknownNameError
 from atlas_gym.sandbox import CellLimits, CellResult, Sandbox, choose, open_sandbox
 from atlas_gym.toolspace.exposure import NotLoaded, View
-from atlas_gym.toolspace.scaffold import PRELUDE, Host
+from atlas_gym.toolspace.scaffold import Host, prelude
 from atlas_gym.types import Action, Label, Stop, ToolCall, ToolResult
 from atlas_gym.wire.sessions import Sessions
 
@@ -188,7 +188,7 @@ class Dispatcher:
                     seconds=float(self._budget.cell_seconds), memory_mb=self._budget.cell_memory_mb
                 )
                 self._sandbox = await open_sandbox(
-                    self.sandbox_kind, call=self._host.handle, prelude=PRELUDE, limits=limits
+                    self.sandbox_kind, call=self._host, prelude=prelude(self.sandbox_kind), limits=limits
                 )
             self._host.begin()
             result = await self._sandbox.run(code)
@@ -210,7 +210,7 @@ class Dispatcher:
             return
         if shown:
             self._say("code", shown)
-        hint = self._host.hint(result)
+        hint = self._host.explain(result.error_type, result.error)
         self._say("errors", result.error + (f"\n{hint}" if hint else ""))
 
     async def close(self) -> None:

@@ -42,9 +42,10 @@ def tools_used(program: str) -> dict[str, list[str]]:
     bound: dict[str, str] = {}
     used: dict[str, list[str]] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and (server := _server(node.value)):
-            bound |= {target.id: server for target in node.targets if isinstance(target, ast.Name)}
-            used.setdefault(server, [])
+        for name, value in _bindings(node):
+            if server := _server(value):
+                bound[name] = server
+                used.setdefault(server, [])
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute):
             continue
@@ -54,6 +55,19 @@ def tools_used(program: str) -> dict[str, list[str]]:
         if server and node.attr not in used.setdefault(server, []):
             used[server].append(node.attr)
     return used
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Names and values of one assignment; `a, b = x, y` is two of them."""
+    if not isinstance(node, ast.Assign):
+        return
+    for target in node.targets:
+        if isinstance(target, ast.Name):
+            yield target.id, node.value
+        elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            for part, value in zip(target.elts, node.value.elts, strict=False):
+                if isinstance(part, ast.Name):
+                    yield part.id, value
 
 
 def _server(node: ast.expr) -> str | None:
@@ -87,6 +101,16 @@ def loads(exposure: str, used: dict[str, list[str]]) -> list[str]:
     return ["\n".join(step) for step in steps if step]
 
 
+def load_cells(exposure: str, used: dict[str, list[str]]) -> list[str]:
+    """The cells that make the tools known where code is run, as the prompt teaches them."""
+    paths = [f"{server}.{name}" for server, names in used.items() for name in names]
+    info = f"print(get_tools_info({paths!r}))"
+    servers = "\n".join(f"print(load_server({server!r}))" for server in used)
+    words = [f"{server} {name}".replace("_", " ") for server, names in used.items() for name in names[:1]]
+    searches = "\n".join(f"print(search_tools({query!r}, 3))" for query in words)
+    return {"eager": [], "servers": [servers], "tools": [info], "search": [searches, info]}[exposure]
+
+
 @dataclass
 class GoldCode:
     """Loads what the program uses, then runs it as one cell."""
@@ -96,14 +120,10 @@ class GoldCode:
     name: str = "gold"
 
     async def act(self, seen: PolicyInput) -> str:
-        """A load, or the cell."""
-        first = [] if self.exposure == "eager" else loads(self.exposure, tools_used(self.program))
-        if self.exposure == "tools":
-            first = first[-1:]  # with code, the prompt shows the tool names already
-        if seen.turn < len(first):
-            return first[seen.turn]
-        if seen.turn == len(first):
-            return f"```python\n{self.program.strip()}\n```"
+        """A cell that loads, or the program."""
+        cells = [*load_cells(self.exposure, tools_used(self.program)), self.program.strip()]
+        if seen.turn < len(cells):
+            return f"```python\n{cells[seen.turn]}\n```"
         return f"<answer>The program gave no answer: {seen.result[-500:]}</answer>"
 
 

@@ -26,17 +26,28 @@ class Job:
     name: str = ""
 
 
-async def play(episode: Episode, make_policy: PolicyFactory) -> Trajectory:
+async def play(
+    episode: Episode, make_policy: PolicyFactory, *, watch: Callable[[Episode], None] | None = None
+) -> Trajectory:
     """Open, play to the end, close.
 
     A policy that raises is not an episode's end: the error goes to the caller, with the episode closed.
+
+    Args:
+        episode: A closed episode.
+        make_policy: Who plays it.
+        watch: Shown the episode after it is opened and after every turn, in the loop's thread.
     """
     policy: Policy | None = None
     try:
         await episode.open()
         policy = make_policy(episode)
+        if watch is not None:
+            watch(episode)
         while not episode.done:
             await episode.step(await policy.act(see(episode)))
+            if watch is not None:
+                watch(episode)
         return episode.trajectory(policy=policy.name)
     finally:
         close = getattr(policy, "close", None)

@@ -73,9 +73,22 @@ def numbers() -> FakeServer:
     return fake
 
 
+def colours() -> FakeServer:
+    """Names of colours: never needed, so it serves as a distractor."""
+    fake = FakeServer("colours")
+
+    def mix(first: str, second: str) -> str:
+        """Name the colour that two colours give."""
+        return "-".join(sorted([first, second]))
+
+    fake.tool(mix)
+    return fake
+
+
 def servers() -> Mapping[str, MemoryServer]:
     """Every server of the suite, by name."""
     return {
+        "colours": MemoryServer(colours(), "Mixes colours.", ("mix",), state="none"),
         "kitchen": MemoryServer(
             kitchen(), "A pantry: what is in it, and taking some out.", ("list_items", "amount")
         ),
