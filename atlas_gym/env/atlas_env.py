@@ -6,6 +6,7 @@ Owns spaces, seeding, `info` and the choice of task. Does not know how a turn is
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -265,5 +266,5 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):  # a constructor that failed half-way
-            if self._episode is not None and not self._episode.done:
+            if self._episode is not None and not sys.is_finalizing():
                 portal().submit(self._episode.close())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from typing import Final
 
 from atlas_gym.context.budget import Budget
 from atlas_gym.context.conversation import Conversation
@@ -36,6 +37,9 @@ from atlas_gym.types import (
     Turn,
 )
 from atlas_gym.wire.sessions import Sessions
+
+LONG_TEXT: Final = 100_000
+"""Characters from which tokenising is worth a thread."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Episode:
         self._workspace: Workspace | None = None
         self._sessions: Sessions | None = None
         self._dispatcher: Dispatcher | None = None
+        self._guard: asyncio.Task[None] | None = None
         self._started = 0.0
         self._infra_errors = 0
         self._versions: dict[str, str] = {}
@@ -102,6 +107,7 @@ class Episode:
             ConfigError: A visible server is unknown or cannot run here.
             StorageError: The workspace cannot be written.
         """
+        self._guard = asyncio.create_task(self._close_with_the_loop())
         toolset = await asyncio.to_thread(self.world.toolset, self.servers)
         view = View(toolset, self.settings.exposure, self.settings.execution, strict=self.settings.strict)
         self._workspace = workspace = await asyncio.to_thread(self._lay_out)
@@ -121,7 +127,16 @@ class Episode:
         self.context_at_reset = self._conversation.used
         self._started = time.monotonic()
 
+    async def _close_with_the_loop(self) -> None:
+        """An episode that nobody closed is put away when the interpreter ends and the loop with it."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._guard = None
+            await self.close()
+
     def _lay_out(self) -> Workspace:
+        self.world.sweep()
         workspace = Workspace.create(self.task.id)
         try:
             lay_out(self.task.setup, workspace.files, workspace.state)
@@ -191,7 +206,8 @@ class Episode:
         observation: str = ""
         reply: tuple[Segment, ...] = ()
         if stop != "answer":
-            observation, reply, full = self._respond(pieces)
+            fitted = [await self._fit(piece) for piece in pieces]
+            observation, reply, full = self._respond(fitted)
             stop = stop or ("context" if full else "") or self._spent()
         self.turns.append(
             Turn(
@@ -218,13 +234,18 @@ class Episode:
             return "time"
         return "turns" if len(self.turns) + 1 >= budget.turns else ""
 
-    def _respond(self, pieces: list[Piece]) -> tuple[str, tuple[Segment, ...], bool]:
+    async def _fit(self, piece: Piece) -> tuple[Label, str]:
+        """Cut a piece to the response budget; a huge one beside the loop, so that no other episode waits."""
+        tokenizer, limit = self.world.tokenizer, self.settings.budget.response_tokens
+        if len(piece.text) < LONG_TEXT:
+            return piece.label, fit(tokenizer, piece.text, limit)[0]
+        return piece.label, (await asyncio.to_thread(fit, tokenizer, piece.text, limit))[0]
+
+    def _respond(self, fitted: list[tuple[Label, str]]) -> tuple[str, tuple[Segment, ...], bool]:
         """Fit the pieces into what is left, add them, and say whether the budget is full."""
         left = self.context_left
-        if not pieces or left == 0:
+        if not fitted or left == 0:
             return "", (), left == 0
-        limit = self.settings.budget.response_tokens
-        fitted = [(piece.label, fit(self.world.tokenizer, piece.text, limit)[0]) for piece in pieces]
         need = self._conversation.preview(fitted)
         if need > left:
             fitted = self._shrink(fitted, left)
@@ -311,7 +332,13 @@ class Episode:
         await self._stop_servers()
         if self._workspace is not None:
             workspace, self._workspace = self._workspace, None
-            await asyncio.to_thread(workspace.close)
+            try:
+                await asyncio.to_thread(workspace.close)
+            except RuntimeError:  # the interpreter is ending and takes no more work for threads
+                workspace.close()
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.cancel()
 
     def trajectory(self, *, policy: str = "") -> Trajectory:
         """The episode so far, as a frozen record."""

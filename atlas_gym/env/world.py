@@ -21,6 +21,7 @@ from atlas_gym.env import fleet
 from atlas_gym.env.memory import MemoryServer, memory_servers
 from atlas_gym.errors import ConfigError, unknown
 from atlas_gym.runtime.catalog import Catalog
+from atlas_gym.runtime.gc import collect
 from atlas_gym.runtime.install import Installation, unavailable
 from atlas_gym.runtime.link import Runtime
 from atlas_gym.runtime.memory import MemoryRuntime
@@ -62,6 +63,7 @@ class World:
         self._prepared: dict[str, fleet.Prepared] = {}
         self._tools: dict[str, ServerTools] = {}
         self._verified: set[str] = set()
+        self._swept = False
         self._lock = threading.Lock()
 
     @classmethod
@@ -72,6 +74,13 @@ class World:
             if key not in cls._worlds:
                 cls._worlds[key] = cls(config)
             return cls._worlds[key]
+
+    def sweep(self) -> None:
+        """Remove what killed runs left behind; once per process."""
+        with self._lock:
+            due, self._swept = not self._swept, True
+        if due:
+            collect()
 
     @cached_property
     def suite(self) -> Suite:
