@@ -1,0 +1,323 @@
+"""Starting, talking to and ending local servers, the misbehaving ones above all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from atlas_gym.errors import StartError, WireError
+from atlas_gym.runtime import process as process_module
+from atlas_gym.runtime.install import Installation
+from atlas_gym.runtime.link import Link
+from atlas_gym.runtime.process import ProcessRuntime
+from atlas_gym.runtime.workspace import Workspace
+
+Install = Callable[..., Installation]
+ReadAll = Callable[[Link], Awaitable[bytes]]
+
+ECHO = "import sys\nfor line in sys.stdin: print(line.strip().upper(), flush=True)"
+
+
+def gone(pid: int, seconds: float = 20.0) -> bool:
+    """Whether a process ends within a bound (waits on a handle of it, does not poll)."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([handle], [], [], seconds)[0])
+    finally:
+        os.close(handle)
+
+
+def descendants() -> set[int]:
+    """Every process below this one."""
+    lines = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(pid): int(parent) for pid, parent in (line.split() for line in lines.splitlines())}
+    below = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in below and pid not in below}:
+        below |= more
+    return {pid for pid in below if Path(f"/proc/{pid}").exists()}  # ps itself is over
+
+
+@pytest.mark.asyncio
+async def test_talk(python: Install, episode: Workspace) -> None:
+    link = await ProcessRuntime().start(python(ECHO), episode)
+    await link.send(b"hello\n")
+    assert await link.receive() == b"HELLO\n"
+    assert link.exit_status is None
+    assert link.walls == "landlock+seccomp"
+    await link.aclose()
+    await link.aclose()
+    assert link.exit_status is not None
+    assert await link.receive() == b""
+    with pytest.raises(WireError, match="'probe' is gone"):
+        await link.send(b"x")
+
+
+@pytest.mark.asyncio
+async def test_back_pressure_both_ways(python: Install, episode: Workspace) -> None:
+    link = await ProcessRuntime().start(
+        python(
+            "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer); sys.stdout.flush()"
+        ),
+        episode,
+    )
+    size = 4 << 20
+    sending = asyncio.create_task(link.send(b"x" * size))
+    received = 0
+    while received < size - (64 << 10):  # what is left sits in the server's own buffer
+        received += len(await link.receive())
+    await sending
+    await link.aclose()
+
+
+@pytest.mark.asyncio
+async def test_environment_is_exactly_what_was_allowed(
+    install: Install, episode: Workspace, monkeypatch: pytest.MonkeyPatch, read_all: ReadAll
+) -> None:
+    monkeypatch.setenv("ALLOWED_KEY", "s3cr3t-value")
+    monkeypatch.setenv("OTHER_KEY", "not for you")
+    link = await ProcessRuntime().start(
+        install(["/usr/bin/env"], env={"A": "b"}, env_allow=("ALLOWED_KEY", "ABSENT")), episode
+    )
+    env = dict(line.split("=", 1) for line in (await read_all(link)).decode().splitlines())
+    state = episode.state("probe")
+    assert env == {
+        "PATH": "/usr/bin:/bin",
+        "HOME": f"{state}/home",
+        "TMPDIR": f"{state}/tmp",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "A": "b",
+        "ALLOWED_KEY": "s3cr3t-value",
+        "ATLAS_GYM_EPISODE": episode.root.name,
+    }
+    assert "s3cr3t" not in link.command
+    await link.aclose()
+
+
+@pytest.mark.asyncio
+async def test_secrets_are_not_in_the_tail(
+    python: Install, episode: Workspace, monkeypatch: pytest.MonkeyPatch, read_all: ReadAll
+) -> None:
+    monkeypatch.setenv("API_KEY", "s3cr3t-value")
+    code = "import os, sys; [print(i, os.environ['API_KEY'], file=sys.stderr) for i in range(5000)]"
+    link = await ProcessRuntime().start(python(code, env_allow=("API_KEY",)), episode)
+    await read_all(link)
+    tail = link.stderr_tail()
+    await link.aclose()
+    assert tail.endswith("4999 ***")
+    assert "s3cr" not in tail
+    assert "value" not in tail
+    assert len(tail) <= 8192
+
+
+@pytest.mark.asyncio
+async def test_flood_of_stderr_blocks_nobody(python: Install, episode: Workspace, read_all: ReadAll) -> None:
+    code = "import sys\nfor i in range(3000): sys.stderr.write('x' * 1000 + chr(10))\nprint('done')"
+    link = await ProcessRuntime().start(python(code), episode)
+    assert await read_all(link) == b"done\n"
+    assert link.exit_status == 0
+    await link.aclose()
+
+
+@pytest.mark.asyncio
+async def test_missing_program(install: Install, episode: Workspace) -> None:
+    with pytest.raises(
+        StartError, match=r"(?s)FileNotFoundError.*/no/such.*Try it by hand: cd .*env -i .*/no/such"
+    ):
+        await ProcessRuntime().start(install(["/no/such", "x"]), episode)
+
+
+@pytest.mark.asyncio
+async def test_server_that_dies_at_once(python: Install, episode: Workspace, read_all: ReadAll) -> None:
+    link = await ProcessRuntime().start(python("raise SystemExit('no licence')"), episode)
+    assert await read_all(link) == b""
+    assert link.exit_status == 1
+    assert link.stderr_tail() == "no licence"
+    with pytest.raises(WireError, match=r"exit status 1.*\n?.*no licence"):
+        await link.send(b"x" * (1 << 20))
+    await link.aclose()
+
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+r, w = os.pipe()
+for setsid in (False, True):
+    if os.fork() == 0:
+        if setsid:
+            os.setsid()
+        os.fork()
+        os.write(w, b"%d " % os.getpid())
+        while True:
+            time.sleep(1000)
+found = b""
+while found.count(b" ") < 4:
+    found += os.read(r, 100)
+print(os.getpid(), found.decode(), flush=True)
+EXIT
+while True:
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("ends", [False, True], ids=["told to end", "ends by itself"])
+@pytest.mark.parametrize("walls", ["auto", "off"])
+async def test_whole_tree_ends(python: Install, episode: Workspace, ends: bool, walls: str) -> None:
+    runtime = ProcessRuntime(walls="off" if walls == "off" else "auto")
+    link = await runtime.start(python(STUBBORN.replace("EXIT", "os._exit(3)" if ends else "")), episode)
+    pids = [int(pid) for pid in (await link.receive()).split()]
+    assert len(pids) == 5
+    if ends:
+        assert await link.receive() == b""
+        assert link.exit_status == 3
+    await link.aclose()
+    assert all(gone(pid) for pid in pids)
+    assert link.exit_status == (3 if ends else -signal.SIGKILL)
+
+
+@pytest.mark.asyncio
+async def test_memory_limit(python: Install, episode: Workspace, read_all: ReadAll) -> None:
+    code = "x = []\ntry:\n  while True: x.append(bytearray(8 << 20))\nexcept MemoryError: print('refused')"
+    link = await ProcessRuntime().start(python(code, limits={"memory_mb": 64}), episode)
+    assert await read_all(link) == b"refused\n"
+    await link.aclose()
+
+
+@pytest.mark.asyncio
+@pytest.mark.slow
+async def test_tree_that_grows_too_large_is_ended(
+    python: Install, episode: Workspace, read_all: ReadAll
+) -> None:
+    code = (
+        "import mmap, time\nm = mmap.mmap(-1, 100 << 20)\n"
+        "for _ in range(100): m.write(bytes(1 << 20))\ntime.sleep(1000)"
+    )
+    link = await ProcessRuntime().start(python(code, limits={"memory_mb": 64}), episode)
+    assert await read_all(link) == b""
+    assert "its limit is 64" in link.stderr_tail()
+    await link.aclose()
+    code = "import os, time\nfor _ in range(30): os.fork() or time.sleep(1000)\ntime.sleep(1000)"
+    link = await ProcessRuntime().start(python(code, limits={"pids": 16}), episode)
+    assert await read_all(link) == b""
+    assert "31 processes and threads, its limit is 16" in link.stderr_tail()
+    await link.aclose()
+
+
+@pytest.mark.asyncio
+async def test_large_files_are_refused(python: Install, episode: Workspace, read_all: ReadAll) -> None:
+    code = """
+try:
+    with open("big", "wb") as f:
+        for _ in range(3): f.write(bytes(1 << 20)); f.flush()
+except OSError as exc: print(exc.errno)
+"""
+    link = await ProcessRuntime().start(python(code, limits={"file_mb": 1}), episode)
+    assert await read_all(link) == b"27\n"
+    await link.aclose()
+    assert (episode.files / "big").stat().st_size == 1 << 20
+
+
+@pytest.mark.asyncio
+async def test_cycles_leave_nothing(python: Install, episode: Workspace) -> None:
+    runtime = ProcessRuntime()
+    installation = python(ECHO)
+
+    async def cycle() -> None:
+        link = await runtime.start(installation, episode)
+        await link.send(b"a\n")
+        assert await link.receive() == b"A\n"
+        await link.aclose()
+
+    await cycle()
+    fds, processes = sorted(os.listdir("/proc/self/fd")), descendants()
+    for _ in range(25):
+        await asyncio.gather(cycle(), cycle())
+    assert sorted(os.listdir("/proc/self/fd")) == fds
+    assert descendants() <= processes
+
+
+@pytest.mark.asyncio
+async def test_starting_is_bounded(python: Install, episode: Workspace) -> None:
+    runtime = ProcessRuntime(max_starting=1)
+    first = await runtime.start(python(ECHO), episode)
+    second = asyncio.create_task(runtime.start(python(ECHO), episode))
+    await asyncio.sleep(0)
+    assert not second.done()
+    await first.send(b"x\n")
+    await first.receive()
+    link = await second
+    await asyncio.gather(first.aclose(), link.aclose())
+
+
+@pytest.mark.asyncio
+async def test_cancelled_start_leaves_nothing(python: Install, episode: Workspace) -> None:
+    runtime = ProcessRuntime(max_starting=1)
+    before = sorted(os.listdir("/proc/self/fd"))
+    task = asyncio.create_task(runtime.start(python(ECHO), episode))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    link = await runtime.start(python(ECHO), episode)
+    await link.aclose()
+
+
+OWNER = """
+import asyncio, os, sys
+from pathlib import Path
+from atlas_gym.runtime.catalog import Server
+from atlas_gym.runtime.install import Installation
+from atlas_gym.runtime.manifest import Manifest
+from atlas_gym.runtime.process import ProcessRuntime
+from atlas_gym.runtime.workspace import Workspace
+
+async def main():
+    command = (os.path.realpath(sys.executable), "-I", "-S", "-c", sys.argv[1])
+    manifest = Manifest(name="s", description="", registry="user", language="other", command=command,
+                        state="none", state_bound="call")
+    reads = (Path(os.path.realpath(sys.base_prefix)),)
+    workspace = Workspace.create()
+    installation = Installation(Server(manifest, None), Path("/"), command, reads)
+    link = await ProcessRuntime().start(installation, workspace)
+    text = await link.receive()
+    if os.fork() == 0:  # a fork of the owner keeps its descriptors open, and must not keep the server alive
+        os.close(1)
+        os.read(0, 1)
+        os._exit(0)
+    print(link._process.pid, text.decode(), flush=True)
+    await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+
+
+def test_nothing_outlives_a_killed_owner(tmp_path: Path) -> None:
+    env = {**os.environ, "ATLAS_RUN": str(tmp_path)}
+    code = STUBBORN.replace("EXIT", "")
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    ) as owner:
+        assert owner.stdout is not None
+        pids = [int(pid) for pid in owner.stdout.readline().split()]
+        assert len(pids) == 6
+        owner.kill()
+        owner.wait()
+        assert all(gone(pid) for pid in pids)
+
+
+def test_grace_is_short() -> None:
+    assert process_module.GRACE <= 0.5
