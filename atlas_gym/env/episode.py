@@ -41,6 +41,9 @@ from atlas_gym.wire.sessions import Sessions
 LONG_TEXT: Final = 100_000
 """Characters from which tokenising is worth a thread."""
 
+_guards: set[asyncio.Task[None]] = set()
+"""Strong references: a loop holds its tasks only weakly, and an open episode must not be collected."""
+
 
 @dataclass(frozen=True)
 class EpisodeSettings:
@@ -108,6 +111,8 @@ class Episode:
             StorageError: The workspace cannot be written.
         """
         self._guard = asyncio.create_task(self._close_with_the_loop())
+        _guards.add(self._guard)
+        self._guard.add_done_callback(_guards.discard)
         toolset = await asyncio.to_thread(self.world.toolset, self.servers)
         view = View(toolset, self.settings.exposure, self.settings.execution, strict=self.settings.strict)
         self._workspace = workspace = await asyncio.to_thread(self._lay_out)

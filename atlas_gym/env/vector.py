@@ -43,6 +43,7 @@ class AtlasVectorEnv(gym.vector.VectorEnv[dict[str, Any], Sequence[str], Any]):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         **kwargs: Any,
     ) -> None:
+        self.envs: list[AtlasEnv] = []  # first of all: a failed constructor is closed by its destructor
         if num_envs < 1:
             raise ConfigError(f"num_envs={num_envs}; give at least 1.")
         self.num_envs = num_envs

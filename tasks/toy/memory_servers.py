@@ -42,13 +42,20 @@ def notes() -> FakeServer:
     """Text notes in the workspace."""
     fake = FakeServer("notes")
 
-    def read_note(path: str) -> str:
-        """Read a note."""
-        return Path(path).read_text(encoding="utf-8")
+    def inside(path: str, state: dict[str, Any]) -> Path:
+        root = Path(state["workspace"])
+        full = (root / path).resolve()
+        if not full.is_relative_to(root.resolve()):
+            raise ValueError(f"{path} is outside of the workspace")
+        return full
 
-    def write_note(path: str, text: str) -> str:
+    def read_note(path: str, state: dict[str, Any]) -> str:
+        """Read a note."""
+        return inside(path, state).read_text(encoding="utf-8")
+
+    def write_note(path: str, text: str, state: dict[str, Any]) -> str:
         """Write a note, replacing what was there."""
-        Path(path).write_text(text, encoding="utf-8")
+        inside(path, state).write_text(text, encoding="utf-8")
         return f"wrote {len(text)} characters to {path}"
 
     for run in (read_note, write_note):

@@ -1,0 +1,146 @@
+"""The process's one background event loop, and the way into it from plain code.
+
+Owns the thread, its end at interpreter exit and what happens after a fork: a child never touches the
+loop of its parent but gets its own at first use. Does not know what runs on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_CLEANUP_SECONDS: Final = 10.0
+"""How long a cancelled coroutine may take to put things away before `run` stops waiting for it."""
+
+
+class Portal:
+    """A running event loop in a daemon thread of this process."""
+
+    def __init__(self) -> None:
+        self.pid: Final = os.getpid()
+        self.loop: Final = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="atlas-gym-wire", daemon=True)
+        self._thread.start()
+
+    def run(self, coro: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine on the loop and wait for it, from any other thread.
+
+        An interrupt (Ctrl-C) or the timeout cancels the coroutine, waits for its clean-up, and raises.
+
+        Args:
+            coro: The coroutine. It is closed unrun if it cannot be started.
+            timeout: Seconds to wait, or None to wait for ever.
+
+        Raises:
+            TimeoutError: It took longer than `timeout`.
+            RuntimeError: Called from the loop's own thread, where waiting would never end.
+        """
+        if threading.current_thread() is self._thread:
+            coro.close()
+            raise RuntimeError(
+                "Portal.run was called from the loop's own thread, where waiting would block for ever: "
+                "`await` the coroutine instead."
+            )
+        future, ended = self._start(coro)
+        try:
+            return future.result(timeout)
+        except concurrent.futures.CancelledError:
+            raise
+        except BaseException:
+            if not future.done():
+                future.cancel()
+                ended.wait(_CLEANUP_SECONDS)
+            raise
+
+    def submit(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start a coroutine on the loop without waiting. Cancelling the future cancels it."""
+        return self._start(coro)[0]
+
+    def close(self) -> None:
+        """Cancel what still runs, stop the loop, end the thread. Idempotent; nothing in a fork's child."""
+        if self.pid != os.getpid() or self.loop.is_closed():
+            return
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(_CLEANUP_SECONDS)
+
+    def _start(self, coro: Coroutine[Any, Any, T]) -> tuple[concurrent.futures.Future[T], threading.Event]:
+        if self.pid != os.getpid() or self.loop.is_closed():
+            coro.close()
+            raise RuntimeError(
+                "This portal belongs to another process or is closed: call portal() again for a live one."
+            )
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        ended = threading.Event()
+
+        def begin() -> None:
+            task = self.loop.create_task(coro)
+            task.add_done_callback(finish)
+            future.add_done_callback(lambda f: f.cancelled() and self.loop.call_soon_threadsafe(task.cancel))
+
+        def finish(task: asyncio.Task[T]) -> None:
+            ended.set()
+            if task.cancelled():
+                future.cancel()
+            elif future.set_running_or_notify_cancel():
+                error = task.exception()
+                if error is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(task.result())
+            else:
+                task.exception()  # retrieved, so that asyncio does not log it: nobody waits any more
+
+        self.loop.call_soon_threadsafe(begin)
+        return future, ended
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                self.loop.run_until_complete(asyncio.wait(tasks, timeout=_CLEANUP_SECONDS / 2))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
+
+
+_lock = threading.Lock()
+_current: Portal | None = None
+_inherited: list[Portal | None] = []
+"""Portals of ancestors. Kept for ever: collecting one would close its loop, and with it unregister
+descriptors in the epoll instance that the parent still uses."""
+
+
+def portal() -> Portal:
+    """The portal of this process; made at the first call, and anew in the child of a fork."""
+    global _current
+    with _lock:
+        if _current is None or _current.pid != os.getpid() or _current.loop.is_closed():
+            _inherited.append(_current)
+            _current = Portal()
+        return _current
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread may have held it at the fork
+
+
+def _at_exit() -> None:
+    if _current is not None:
+        _current.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,244 @@
+"""The sessions of one episode: started at the first call, serialised per server, replaced where that is safe.
+
+Owns the translation of paths and the rule for infra failures: what is repeated, what is scored, what is
+lost. Does not know tasks, budgets, tools' schemas or who calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from atlas_gym.errors import AtlasError, StartError, UnknownNameError, unknown
+from atlas_gym.types import ToolCall, ToolResult
+from atlas_gym.wire.codec import Unsendable, encode
+from atlas_gym.wire.session import Reply, Session
+from atlas_gym.wire.values import Blob
+
+if TYPE_CHECKING:
+    from atlas_gym.runtime.install import Installation
+    from atlas_gym.runtime.link import Runtime
+    from atlas_gym.runtime.manifest import Manifest
+    from atlas_gym.runtime.workspace import Workspace
+
+Installations: TypeAlias = "Mapping[str, Installation] | Callable[[str], Installation]"
+Verify: TypeAlias = Callable[[str, Session], Awaitable[None]]
+
+MAX_BLOBS: Final = 64 * 2**20
+"""Bytes of binary results that one episode keeps."""
+
+_ATTEMPTS: Final = 2
+"""Clean servers on which the same arguments must fail before the failure is the agent's."""
+
+
+class _Slot:
+    """One server of the episode."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+        self.manifest: Manifest = installation.server.manifest
+        self.lock = asyncio.Lock()
+        self.session: Session | None = None
+        self.lost = ""
+
+
+class Sessions:
+    """Every server of one episode, by name. All coroutines run on one loop.
+
+    Args:
+        runtime: Where servers are started.
+        installations: One per server, or a function that gives it (and raises for an unknown name).
+        workspace: The episode's directories; translates paths both ways.
+        verify: Called with each session after its start, before its first call. An `AtlasError` from it
+            is a failed start.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        installations: Installations,
+        workspace: Workspace,
+        *,
+        verify: Verify | None = None,
+    ) -> None:
+        self.lost = ""
+        """Why the episode must end as infra: state is gone or in doubt. "" while it may go on."""
+        self.infra_errors = 0
+        """Timeouts, crashes and failed starts, those that a repetition healed included."""
+        self.versions: dict[str, str] = {}
+        """Server -> package==version, of the servers that were started."""
+        self.walls: dict[str, str] = {}
+        """Server -> what held it, of the servers that were started."""
+        self.blobs: dict[str, Blob] = {}
+        """Handle -> the image, audio or file that a result names; the oldest go beyond `MAX_BLOBS`."""
+        self._runtime = runtime
+        self._installations = installations
+        self._workspace = workspace
+        self._verify = verify
+        self._slots: dict[str, _Slot] = {}
+        self._tasks: set[asyncio.Task[ToolResult]] = set()
+        self._closed = False
+
+    async def start(self, server: str) -> Session:
+        """Start a server now instead of at its first call; nothing happens if it runs.
+
+        Raises:
+            StartError: It did not start, or `verify` raised (then that `AtlasError`).
+        """
+        slot = self._slot(server)
+        async with slot.lock:
+            return await self._session(server, slot)
+
+    async def call(self, call: ToolCall, *, seconds: float | None = None) -> ToolResult:
+        """Make one call. Calls to one server run one after the other, in order; others run beside them.
+
+        A caller that is cancelled abandons the answer, not the call: it runs on to its deadline, and the
+        next call to that server waits for it.
+
+        Args:
+            call: With paths as the agent writes them.
+            seconds: Deadline of one attempt; the manifest's `call_seconds` if None.
+
+        Returns:
+            The result, with paths as the agent knows them. `timeout` and `crashed` come with `lost` set.
+        """
+        task = asyncio.get_running_loop().create_task(self._call(call, seconds))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if not task.cancelled() or (caller is not None and caller.cancelling()):
+                raise
+            return ToolResult(call, "crashed", text="The episode was closed during the call.")
+
+    async def close(self) -> None:
+        """End every call and every server, all at once. Idempotent."""
+        self._closed = True
+        while True:
+            running = [slot.session for slot in self._slots.values() if slot.session]
+            for slot in self._slots.values():
+                slot.session = None
+            await asyncio.gather(*(session.close() for session in running))
+            unfinished = [task for task in self._tasks if not task.done()]
+            if not unfinished:
+                return
+            for task in unfinished:
+                task.cancel()
+            await asyncio.wait(unfinished)
+
+    async def _call(self, call: ToolCall, seconds: float | None) -> ToolResult:
+        start = time.perf_counter()
+        try:
+            encode(call.arguments)  # before a server is started for it, and before its strings are walked
+            slot = self._slot(call.server)
+            arguments = self._workspace.to_host(dict(call.arguments), call.server)
+        except Unsendable as exc:
+            reply = Reply("invalid_call", text=f"Nothing was sent to {call.server}.{call.tool}: {exc}.")
+        except UnknownNameError as exc:
+            reply = Reply("invalid_call", text=str(exc))
+        except AtlasError as exc:
+            self.infra_errors += 1
+            self.lost = self.lost or f"Server {call.server!r} cannot be had: {exc}"
+            reply = Reply("crashed", text=f"Server {call.server!r} could not be started.", detail=str(exc))
+        else:
+            deadline = seconds if seconds is not None else slot.manifest.limits.call_seconds
+            async with slot.lock:
+                reply = await self._attempt(slot, call, arguments, deadline)
+        self._keep(reply.blobs)
+        return ToolResult(
+            call=call,
+            outcome=reply.outcome,
+            value=self._workspace.to_agent(reply.value),
+            text=self._workspace.to_agent(reply.text),
+            seconds=time.perf_counter() - start,
+        )
+
+    async def _attempt(self, slot: _Slot, call: ToolCall, arguments: dict[str, Any], seconds: float) -> Reply:
+        """The infra rule: repeat what is safe to repeat, score what fails on clean servers, else give up."""
+        safe = slot.manifest.state != "memory" and call.tool in slot.manifest.read_only
+        for attempt in range(1, _ATTEMPTS + 1):
+            if slot.lost or self._closed:
+                return Reply("crashed", text=f"Server {call.server!r} is gone for the rest of this episode.")
+            try:
+                session = await self._session(call.server, slot)
+            except AtlasError as exc:
+                self.infra_errors += 1
+                self._lose(slot, f"Server {call.server!r} could not be started: {exc}")
+                return Reply("crashed", text=f"Server {call.server!r} could not be started.", detail=str(exc))
+            reply = await session.call(call.tool, arguments, seconds=seconds)
+            if reply.outcome not in ("timeout", "crashed") or self._closed:
+                return reply
+            self.infra_errors += 1
+            await session.close()
+            slot.session = None
+            if not safe:
+                doubt = "its state is gone" if slot.manifest.state == "memory" else "a write may be half done"
+                self._lose(slot, f"{reply.detail or reply.text} The episode cannot go on: {doubt}.")
+                return reply
+            if attempt == _ATTEMPTS:
+                what = f"did not answer within {seconds:g} s" if reply.outcome == "timeout" else "died"
+                return Reply(
+                    "tool_error",
+                    text=f"Server {call.server!r} {what} on these arguments, and again after it "
+                    "was replaced. Use other arguments.",
+                    detail=reply.detail,
+                )
+        raise AssertionError("the last attempt returns")
+
+    async def _session(self, server: str, slot: _Slot) -> Session:
+        """The running session of a slot whose lock is held, started if need be."""
+        if slot.session is not None and not slot.session.broken:
+            return slot.session
+        if self._closed or slot.lost:
+            raise StartError(slot.lost or f"The episode is closed; server {server!r} is not started again.")
+        if slot.session is not None:
+            died, slot.session = slot.session, None
+            await died.close()
+            if slot.manifest.state == "memory":
+                raise StartError(f"it died between two calls, and its state with it: {died.broken}")
+            self.infra_errors += 1
+        link = await self._runtime.start(slot.installation, self._workspace)
+        session = await Session.open(
+            link,
+            name=server,
+            protocol=slot.manifest.protocol,
+            seconds=slot.manifest.limits.start_seconds,
+        )
+        if self._verify is not None:
+            try:
+                await self._verify(server, session)
+            except BaseException:
+                await session.close()
+                raise
+        slot.session = session
+        self.versions[server] = slot.manifest.requirement
+        self.walls[server] = link.walls
+        return session
+
+    def _slot(self, server: str) -> _Slot:
+        slot = self._slots.get(server)
+        if slot is None:
+            slot = self._slots[server] = _Slot(self._installation(server))
+        return slot
+
+    def _installation(self, server: str) -> Installation:
+        if not isinstance(self._installations, Mapping):
+            return self._installations(server)
+        try:
+            return self._installations[server]
+        except KeyError:
+            raise unknown("server", server, self._installations) from None
+
+    def _keep(self, blobs: Sequence[Blob]) -> None:
+        self.blobs |= {blob.handle: blob for blob in blobs}
+        size = sum(blob.size for blob in self.blobs.values()) if blobs else 0
+        while size > MAX_BLOBS:
+            size -= self.blobs.pop(next(iter(self.blobs))).size
+
+    def _lose(self, slot: _Slot, why: str) -> None:
+        slot.lost = why
+        self.lost = self.lost or why
