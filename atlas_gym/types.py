@@ -183,6 +183,8 @@ class Trajectory:
         Raises:
             TraceError: The schema is another one, or a field is missing.
         """
+        if not isinstance(raw, Mapping):
+            raise TraceError(f"Not a trajectory: a JSON {type(raw).__name__}.")
         if raw.get("schema") != TRACE_SCHEMA:
             raise TraceError(
                 f"Trace schema {raw.get('schema')!r}; this version of atlas-gym reads {TRACE_SCHEMA}. "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import gymnasium as gym
@@ -42,6 +42,7 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         budget: Fields of `Budget` to change, as a mapping.
         task_seed: Shifts the seeds of the suite's templates: the same tasks with other content.
         toolspace: The named set of servers that extra distractors are drawn from.
+        servers: Servers to show in every episode beside the task's own, such as those of your mcp.json.
         distractors: How many servers to add from the toolspace, beside the task's own distractors.
         runtime: Where servers live: "process" or "memory".
         sandbox: Where code runs: "auto", "sealed", "monty" or "local" (trusted code only).
@@ -72,6 +73,7 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         budget: Mapping[str, Any] | None = None,
         task_seed: int = 0,
         toolspace: str = "core",
+        servers: Sequence[str] = (),
         distractors: int = 0,
         runtime: str = "process",
         sandbox: str = "auto",
@@ -94,6 +96,7 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
             raise ConfigError(f"distractors={distractors} is negative; give 0 or more servers to add.")
         self.render_mode = render_mode
         self._split = split
+        self._servers = tuple(servers)
         self._distractors = distractors
         self._config = WorldConfig(
             suite=suite,
@@ -190,7 +193,7 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
             raise ConfigError(f"Suite {self._config.suite!r} has no task in split {self._split!r}.")
         index = int(self.np_random.integers(len(tasks)))
         task = self.world.suite.get(given["task_id"]) if "task_id" in given else tasks[index]
-        visible = dict.fromkeys([*task.servers, *task.distractors])
+        visible = dict.fromkeys([*task.visible, *(self.world.catalog.get(n).name for n in self._servers)])
         pool = [name for name in self.world.toolspace if name not in visible]
         if self._distractors:
             if self._distractors > len(pool):

@@ -55,6 +55,7 @@ class Dispatcher:
         sessions: Sessions,
         budget: Budget,
         sandbox: str,
+        seed: int,
         read_only: Callable[[str, str], bool],
     ) -> None:
         self.tool_calls = 0
@@ -62,6 +63,7 @@ class Dispatcher:
         self._view = view
         self._sessions = sessions
         self._budget = budget
+        self._seed = seed
         self._read_only = read_only
         self._sandbox: Sandbox | None = None
         self._host = Host(view, self._call_from_cell)
@@ -176,16 +178,24 @@ class Dispatcher:
         return await self._sessions.call(admitted, seconds=min(self._budget.call_seconds, left))
 
     async def _call_from_cell(self, call: ToolCall) -> ToolResult:
-        result = await self._run(self._admit(call))
-        self._outcome.made.append(result)
-        return result
+        """One call of a cell. `Host` records it, as it records those that it refuses itself."""
+        try:
+            return await self._run(self._admit(call))
+        except asyncio.CancelledError:
+            self._host.results.append(
+                ToolResult(call, "timeout", text="The cell was stopped during this call.")
+            )
+            raise
 
     async def _cell(self, code: str) -> None:
         try:
             if self._sandbox is None:
                 self.sandbox_kind = choose(self.sandbox_kind)
                 limits = CellLimits(
-                    seconds=float(self._budget.cell_seconds), memory_mb=self._budget.cell_memory_mb
+                    seconds=float(self._budget.cell_seconds),
+                    total_seconds=max(1.0, self._deadline - time.monotonic()),
+                    memory_mb=self._budget.cell_memory_mb,
+                    seed=self._seed,
                 )
                 self._sandbox = await open_sandbox(
                     self.sandbox_kind, call=self._host, prelude=prelude(self.sandbox_kind), limits=limits
@@ -195,6 +205,8 @@ class Dispatcher:
         except SandboxError as exc:
             self._outcome.stop, self._outcome.error = "infra", str(exc)
             return
+        finally:
+            self._outcome.made += self._host.results
         answer = self._host.answer
         if answer is not None and result.status == "ok":
             self._outcome.answer, self._outcome.stop = answer, "answer"

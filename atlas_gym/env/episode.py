@@ -122,6 +122,7 @@ class Episode:
             sessions=self._sessions,
             budget=self.settings.budget,
             sandbox=self.settings.sandbox,
+            seed=self.seed or 0,
             read_only=self.world.read_only,
         )
         self._grammar = Grammar(view.meta_tools, self.settings.prose_answer)

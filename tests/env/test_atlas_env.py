@@ -143,6 +143,21 @@ def test_calls_inside_cells_count_and_meta_tools_do_not() -> None:
     ]
 
 
+def test_refused_calls_of_a_cell_are_in_the_trajectory_too() -> None:
+    env = make()
+    code = """
+for name in ("amount", "amounts"):
+    try:
+        getattr(MCPServer("kitchen"), name)(item="rice")
+    except (ToolError, AttributeError) as error:
+        print(error)
+"""
+    observation, *_, info = play(env, f"```python{code}```", **TAKE)
+    assert "get_tools_info" in observation["result"]
+    assert info["tool_calls"] == 0
+    assert [r.outcome for r in env.trajectory.turns[-1].results] == ["refused"]
+
+
 @pytest.mark.parametrize("execution", ["json", "code"])
 def test_the_tool_call_budget_ends_the_episode_and_is_scored(execution: str) -> None:
     env = make(execution=execution, exposure="eager", budget={"tool_calls": 2})

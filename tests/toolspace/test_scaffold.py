@@ -133,6 +133,9 @@ def test_the_first_answer_counts() -> None:
     assert serve(asked, "answer", text="one") == {"value": None}
     assert "first one counts" in serve(asked, "answer", text="two")["error"]
     assert asked.answer == "one"
+    asked.begin()  # the cell failed after its answer, and the episode went on
+    assert asked.answer is None
+    assert serve(asked, "answer", text="two") == {"value": None}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,191 @@
+"""The host's side of the zygote: starting one per process, asking it for workers, ending it.
+
+Owns process ids, descriptors and fork-safety: a forked owner starts its own zygote and never touches
+its parent's. Does not know cells or frames.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from atlas_gym.errors import SandboxError
+
+_HERE: Final = Path(__file__).resolve().parent
+KERNEL: Final = _HERE.parent / "runtime" / "kernel.py"
+_START_SECONDS: Final = 60.0
+_SPAWN_SECONDS: Final = 20.0
+_ENVIRONMENT: Final = {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC0", "MALLOC_ARENA_MAX": "1"}
+"""Equal cells print equal sets and times; one malloc arena, or every thread would reserve 64 MB."""
+_KEPT: Final = ("LD_LIBRARY_PATH",)
+"""What some builds of Python need to start. The zygote forgets its environment once it has."""
+
+
+@dataclass(slots=True)
+class Spawned:
+    """One forked worker, as its owner holds it."""
+
+    pid: int
+    pidfd: int
+    data: socket.socket
+    """Frames, in both directions."""
+    status: socket.socket
+    """Gives the exit status as decimal text when the worker has ended, then closes."""
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the worker; nothing happens when it is gone, whoever has its pid now."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    def close(self) -> None:
+        """Give the descriptors back. The worker ends when its socket closes, if it has not yet."""
+        self.data.close()
+        self.status.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+class Parent:
+    """A running zygote. Thread-safe; belongs to the process that started it."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._lock = threading.Lock()
+        self._control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with inner:
+            self.pid = self._start(inner)
+        try:
+            ready = self._packet(_START_SECONDS, "start")[0]
+        except SandboxError:
+            os.kill(self.pid, signal.SIGKILL)
+            self.close()
+            raise
+        if "ready" not in ready:
+            self.close()
+            raise SandboxError(f"The interpreter's parent process did not start: {ready.get('error', ready)}")
+
+    def _start(self, inner: socket.socket) -> int:
+        script = str(_HERE / "zygote.py")
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-s", "-S", "-P", "-B", script, str(self.owner), str(KERNEL)],
+            {**_ENVIRONMENT, **{name: os.environ[name] for name in _KEPT if name in os.environ}},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+                (os.POSIX_SPAWN_DUP2, inner.fileno(), 3),
+            ],
+        )
+
+    def _packet(self, seconds: float, what: str) -> tuple[dict[str, Any], list[int]]:
+        self._control.settimeout(seconds)
+        try:
+            message, fds, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
+        except TimeoutError:
+            raise SandboxError(
+                f"The interpreter's parent process gave no answer within {seconds:g} s ({what})."
+            ) from None
+        if not message:
+            raise SandboxError(
+                f"The interpreter's parent process ended ({what}); the next cell starts another."
+            )
+        return json.loads(message), list(fds)
+
+    def spawn(self, *, sealed: bool, memory_mb: int) -> Spawned:
+        """Fork one worker. Blocks for some milliseconds.
+
+        Raises:
+            SandboxError: The zygote is gone or cannot fork.
+        """
+        data, inner_data = socket.socketpair()
+        status, inner_status = socket.socketpair()
+        request = json.dumps({"sealed": sealed, "memory_mb": memory_mb}).encode()
+        try:
+            with self._lock, inner_data, inner_status:
+                socket.send_fds(self._control, [request], [inner_data.fileno(), inner_status.fileno()])
+                reply, fds = self._packet(_SPAWN_SECONDS, "fork")
+            if "pid" not in reply:
+                raise SandboxError(f"No interpreter could be forked: {reply.get('error')}.")
+        except OSError as exc:
+            data.close()
+            status.close()
+            raise SandboxError(f"No interpreter could be forked: {exc.strerror or exc}.") from exc
+        except BaseException:
+            data.close()
+            status.close()
+            raise
+        data.setblocking(False)
+        status.setblocking(False)
+        return Spawned(reply["pid"], fds[0], data, status)
+
+    def close(self) -> None:
+        """End the zygote and all its workers, and wait for it. In a forked owner: only let go of it."""
+        self._control.close()
+        if os.getpid() == self.owner:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.pid, 0)
+
+
+_current: Parent | None = None
+_guard = threading.Lock()
+
+
+def parent() -> Parent:
+    """This process's zygote, started at the first call.
+
+    Raises:
+        SandboxError: It does not start; the message holds its traceback.
+    """
+    global _current
+    with _guard:
+        if _current is None:
+            _current = Parent()
+        return _current
+
+
+def spawn(*, sealed: bool, memory_mb: int) -> Spawned:
+    """Fork a worker, from a new zygote if the old one is gone."""
+    first = parent()
+    try:
+        return first.spawn(sealed=sealed, memory_mb=memory_mb)
+    except SandboxError:
+        discard(first)
+        return parent().spawn(sealed=sealed, memory_mb=memory_mb)
+
+
+def discard(dead: Parent) -> None:
+    """End a zygote and forget it, so that the next `parent()` starts another."""
+    global _current
+    with _guard:
+        if _current is dead:
+            _current = None
+    dead.close()
+
+
+def shut_down() -> None:
+    """End this process's zygote, and with it every worker. The next sandbox starts another."""
+    if _current is not None:
+        discard(_current)
+
+
+def _after_fork() -> None:
+    global _current, _guard
+    _guard = threading.Lock()
+    if _current is not None:
+        _current.close()
+    _current = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(shut_down)
