@@ -318,7 +318,7 @@ class Episode:
     def _state_checks(self, workspace: Workspace, calls: list[ToolResult]) -> list[CheckResult]:
         copy = workspace.snapshot()
         try:
-            evidence = Evidence(answer=self.answer, files=copy.files, state=copy.state, calls=calls)
+            evidence = Evidence(self.answer, copy.files, copy.state, calls, shown=workspace.to_agent)
             return state_checks(self.task, evidence)
         finally:
             copy.close()
