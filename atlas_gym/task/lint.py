@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -60,27 +60,6 @@ def lint(
                 if value > FLOOR:
                     text = f"the floor {answer!r} earns {value:.2f}; at most {FLOOR} is allowed"
                     found.append(Finding(task.id, text))
-    return found
-
-
-def over_budget(
-    tasks: Iterable[Task], variants: Iterable[str], count: Callable[[Task, str], int], limit: int
-) -> list[Finding]:
-    """Which tasks cannot fit a context budget in which variants: their prompt alone is over it.
-
-    Args:
-        tasks: The tasks.
-        variants: Names of exposure and execution, such as "eager/json".
-        count: Tokens of the prompt at reset, for a task in a variant.
-        limit: `context_tokens` of the budget.
-    """
-    found = []
-    for task in tasks:
-        counted = {variant: count(task, variant) for variant in variants}
-        for variant, used in counted.items():
-            if used > limit:
-                text = f"{variant}: the prompt takes {used} tokens at reset; the budget is {limit}"
-                found.append(Finding(task.id, text))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atlas_gym.task.kinds import AnswerNumber, AnswerText, CalledCheck, Check, FileCheck, ToolCheck
-from atlas_gym.task.lint import Finding, lint, offline_floors, over_budget
+from atlas_gym.task.lint import Finding, lint, offline_floors
 from atlas_gym.task.model import Task
 from atlas_gym.task.setup import Setup, TextFile
 
@@ -65,12 +65,3 @@ def test_checks_that_need_servers_count_as_failed_and_their_gates_as_kept() -> N
     assert set(offline_floors(task(share, gate)).values()) == {0.0}
     echo = task(gate, AnswerNumber(name="n", value=7), prompt="7")
     assert offline_floors(echo) == {"empty": 0.0, "echo": 1.0, "impossible": 0.0}
-
-
-def test_prompts_over_the_budget_are_named_by_variant() -> None:
-    found = over_budget(
-        [task()], ["eager/json", "tools/code"], lambda _, v: 900 if v == "eager/json" else 90, 500
-    )
-    assert [str(f) for f in found] == [
-        "s/t: eager/json: the prompt takes 900 tokens at reset; the budget is 500"
-    ]
