@@ -31,6 +31,7 @@ def test_every_block_is_of_a_kind_that_is_tested() -> None:
         assert kinds <= {"python", "sh", "text", "toml"}, page
 
 
+@pytest.mark.git
 @pytest.mark.servers
 @pytest.mark.parametrize(("where", "code"), blocks("python"), ids=lambda v: v if ":" in v[:40] else "")
 def test_python(where: str, code: str, tmp_path: Path) -> None:

@@ -24,13 +24,13 @@ def fit(tokenizer: Tokenizer, text: str, limit: int) -> tuple[str, int]:
     Args:
         tokenizer: Counts.
         text: Of any length.
-        limit: Tokens that the result may have, the notice included.
+        limit: Tokens that the result may have, the notice included; below zero counts as zero.
 
     Returns:
         The fitted text, and how many tokens were cut (0 where nothing was): those of the whole text less
         those of its head and tail. Lone surrogates become U+FFFD.
     """
-    text = clean(text)
+    text, limit = clean(text), max(limit, 0)
     head_end, tail_start = _head(tokenizer, text, limit), len(text)
     if head_end == len(text) and len(tokenizer.encode(text)) <= limit:
         return text, 0

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -22,26 +23,10 @@ from atlas_gym.rollout.policy import PolicyFactory, says_impossible
 from atlas_gym.rollout.variants import VARIANTS, Variant
 from atlas_gym.task.model import Task
 
-
-def descendants() -> set[int]:
-    """Every live process below this one."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    found = {os.getpid()}
-    while True:
-        more = {pid for pid, parent in parents.items() if parent in found} | found
-        if more == found:
-            return found - {os.getpid()}
-        found = more
+Descendants: TypeAlias = Callable[[], set[int]]
 
 
-def held() -> dict[str, int]:
+def held(descendants: Descendants) -> dict[str, int]:
     """What this process holds of the machine."""
     links = []
     for entry in Path("/proc/self/fd").iterdir():
@@ -79,11 +64,17 @@ def play(world: World, tasks: Sequence[Task], count: int, policies: Sequence[Pol
         assert played.stop == "answer", (played.task_id, played.stop, played.error)
 
 
-def check(world: World, tasks: Sequence[Task], count: int, policies: Sequence[PolicyFactory]) -> None:
+def check(
+    world: World,
+    tasks: Sequence[Task],
+    count: int,
+    policies: Sequence[PolicyFactory],
+    descendants: Descendants,
+) -> None:
     play(world, tasks, len(VARIANTS), policies)  # what is made once per process is made here
-    before = held()
+    before = held(descendants)
     play(world, tasks, count, policies)
-    after = held()
+    after = held(descendants)
     grown = {key: (before[key], after[key]) for key in before if after[key] > before[key]}
     assert not grown
     assert after["episodes"] == 0
@@ -96,20 +87,20 @@ def real() -> tuple[World, list[Task]]:
     return world, [t for t in able if len(t.servers) == 1]
 
 
-def test_in_process_episodes_leave_nothing() -> None:
+def test_in_process_episodes_leave_nothing(descendants: Descendants) -> None:
     world = World.shared(WorldConfig(suite="toy", runtime="memory"))
-    check(world, world.suite.tasks, 64, (gold, says_impossible))
+    check(world, world.suite.tasks, 64, (gold, says_impossible), descendants)
 
 
 @pytest.mark.servers
-def test_episodes_on_real_servers_leave_nothing() -> None:
+def test_episodes_on_real_servers_leave_nothing(descendants: Descendants) -> None:
     world, tasks = real()
-    check(world, tasks[:3], 16, (gold,))
+    check(world, tasks[:3], 16, (gold,), descendants)
 
 
 @pytest.mark.servers
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_500_episodes_on_real_servers_leave_nothing() -> None:
+def test_500_episodes_on_real_servers_leave_nothing(descendants: Descendants) -> None:
     world, tasks = real()
-    check(world, tasks, 500, (gold,))
+    check(world, tasks, 500, (gold,), descendants)

@@ -38,16 +38,6 @@ def gone(pid: int, seconds: float = 20.0) -> bool:
         os.close(handle)
 
 
-def descendants() -> set[int]:
-    """Every process below this one."""
-    lines = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    parents = {int(pid): int(parent) for pid, parent in (line.split() for line in lines.splitlines())}
-    below = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in below and pid not in below}:
-        below |= more
-    return {pid for pid in below if Path(f"/proc/{pid}").exists()}  # ps itself is over
-
-
 @pytest.mark.asyncio
 async def test_talk(python: Install, episode: Workspace) -> None:
     link = await ProcessRuntime().start(python(ECHO), episode)
@@ -232,7 +222,9 @@ except OSError as exc: print(exc.errno)
 
 
 @pytest.mark.asyncio
-async def test_cycles_leave_nothing(python: Install, episode: Workspace) -> None:
+async def test_cycles_leave_nothing(
+    python: Install, episode: Workspace, descendants: Callable[[], set[int]]
+) -> None:
     runtime = ProcessRuntime()
     installation = python(ECHO)
 

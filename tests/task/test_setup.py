@@ -72,6 +72,7 @@ def laid_out(setup: Setup, root: Path) -> dict[str, bytes]:
     return {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
 
 
+@pytest.mark.git
 def test_two_layouts_are_equal_byte_for_byte(tmp_path: Path) -> None:
     one, two = laid_out(EVERYTHING, tmp_path / "one"), laid_out(EVERYTHING, tmp_path / "two")
     assert one.keys() == two.keys()
@@ -79,6 +80,7 @@ def test_two_layouts_are_equal_byte_for_byte(tmp_path: Path) -> None:
     assert {"files/repo/.git/HEAD", "files/data.db", "state/pa/own/state.db", "state/pa/x.json"} <= one.keys()
 
 
+@pytest.mark.git
 def test_everything_is_where_it_should_be(tmp_path: Path) -> None:
     files = laid_out(EVERYTHING, tmp_path)
     root = tmp_path / "files"
@@ -93,6 +95,7 @@ def test_everything_is_where_it_should_be(tmp_path: Path) -> None:
     assert (root / "notes/a.txt").stat().st_mtime == EPOCH
 
 
+@pytest.mark.git
 def test_the_repository_is_what_git_says(tmp_path: Path) -> None:
     laid_out(EVERYTHING, tmp_path)
 
@@ -112,6 +115,7 @@ def test_the_repository_is_what_git_says(tmp_path: Path) -> None:
         assert history.paths(history.branches()["dev"]) == ["a.txt", "c.txt"]
 
 
+@pytest.mark.git
 def test_the_users_own_git_configuration_has_no_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = laid_out(EVERYTHING, tmp_path / "plain")
     config = tmp_path / "home/.gitconfig"

@@ -37,6 +37,9 @@ from atlas_gym.task.setup import (
 )
 from atlas_gym.types import CheckResult
 
+pytestmark = pytest.mark.git
+"""The evidence of every test here holds a repository."""
+
 GRAPH = "\n".join(
     json.dumps(line)
     for line in (

@@ -64,6 +64,7 @@ def test_prompts_are_phrased_in_more_than_one_way() -> None:
     assert [name for name, found in starts.items() if len(found) < 2] == []
 
 
+@pytest.mark.git
 def test_no_task_has_a_fault_or_is_for_free() -> None:
     assert [str(finding) for finding in lint(CORE, tools=tools())] == []
 
@@ -94,6 +95,7 @@ def test_far_seeds_draw_too() -> None:
     assert len(ids) == 40 * len(CORE)
 
 
+@pytest.mark.git
 @pytest.mark.parametrize("task", ONE_EACH, ids=lambda task: task.template)
 def test_setups_repeat_byte_for_byte(task: Task, tmp_path: Path) -> None:
     def files(root: Path) -> dict[str, bytes]:
