@@ -1,7 +1,7 @@
 """On real servers: the ledger's items sum to the token count of the conversation that a model would see.
 
-The count is made afresh at every step: the whole rendered conversation is split at control tokens and
-tokenised again. A few tasks by default, every task under `slow`; every variant both times.
+The count is made afresh at every step: the chat messages are rendered here once more, split at control
+tokens and tokenised again. A few tasks by default, every task under `slow`; every variant both times.
 """
 
 from __future__ import annotations
@@ -30,11 +30,25 @@ def playable() -> tuple[World, list[Task]]:
     return world, [t for t in world.suite.tasks if not any(world.unavailable(name) for name in t.visible)]
 
 
+def rendered(episode: Episode) -> str:
+    """The chat messages in Qwen3's form, written out here once more: system, user, tool results, agent."""
+    text = ""
+    messages = episode.conversation.messages()
+    for message in messages:
+        role, content = message["role"], message["content"]
+        if role == "tool":
+            role, content = "user", f"<tool_response>\n{content}\n</tool_response>"
+        text += f"<|im_start|>{role}\n{content}<|im_end|>\n"
+    # After the agent's last message nobody goes on: neither the line feed nor another turn is there.
+    return text.removesuffix("\n") if role == "assistant" else text + "<|im_start|>assistant\n"
+
+
 def recount(episode: Episode) -> int:
     """Tokens of the rendered conversation, without what the ledger knows."""
     tokenizer = episode.world.tokenizer
-    parts = tokenizer.controls.split(episode.conversation.text())
-    return sum(1 if isinstance(part, int) else len(tokenizer.encode(part)) for part in parts)
+    text = rendered(episode)
+    assert text == episode.conversation.text()
+    return sum(1 if isinstance(p, int) else len(tokenizer.encode(p)) for p in tokenizer.controls.split(text))
 
 
 def check(world: World, variant: Variant, tasks: Sequence[Task]) -> int:
