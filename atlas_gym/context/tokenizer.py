@@ -20,6 +20,8 @@ from atlas_gym.errors import unknown
 DEFAULT: Final = "qwen3"
 
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_MARKUPS: Final = 256
+"""Pieces of markup whose split is kept: a template writes the same few in every turn."""
 
 
 class Tokenizer(Protocol):
@@ -77,9 +79,18 @@ class Controls:
         ]
         self._order = [self.ids[text] for text in longest_first]
         self._pattern = re.compile("|".join(parts)) if parts else None
+        self._known: dict[str, list[str | int]] = {}
 
     def split(self, markup: str) -> list[str | int]:
         """Template markup as runs of ordinary text and ids of control tokens, in order."""
+        known = self._known.get(markup)
+        if known is None:
+            if len(self._known) >= _MARKUPS:
+                self._known.clear()
+            known = self._known[markup] = self._split(markup)
+        return [*known]
+
+    def _split(self, markup: str) -> list[str | int]:
         if self._pattern is None:
             return [markup] if markup else []
         out: list[str | int] = []

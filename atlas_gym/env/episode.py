@@ -243,6 +243,8 @@ class Episode:
     async def _fit(self, piece: Piece) -> tuple[Label, str]:
         """Cut a piece to the response budget; a huge one beside the loop, so that no other episode waits."""
         tokenizer, limit = self.world.tokenizer, self.settings.budget.response_tokens
+        if 2 * len(piece.text) <= limit and piece.text.isascii():  # a character is a token at the most
+            return piece.label, piece.text
         if len(piece.text) < LONG_TEXT:
             return piece.label, fit(tokenizer, piece.text, limit)[0]
         return piece.label, (await asyncio.to_thread(fit, tokenizer, piece.text, limit))[0]

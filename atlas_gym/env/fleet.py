@@ -93,8 +93,13 @@ def prepare(server: Server, say: Say = _silent) -> Prepared:
     return Prepared(server, installation, lock, texts.tools, texts.notes)
 
 
-async def verify(prepared: Prepared, session: Session) -> None:
+async def verify(prepared: Prepared, session: Session, workspace: Workspace) -> None:
     """Compare a started server with its lock.
+
+    Args:
+        prepared: What it should be.
+        session: With the started server.
+        workspace: Where it was started.
 
     Raises:
         LockError: Names the difference.
@@ -102,7 +107,7 @@ async def verify(prepared: Prepared, session: Session) -> None:
     """
     if prepared.lock is not None:
         listing = await session.list_tools(seconds=prepared.server.manifest.limits.call_seconds)
-        _demand_equal(prepared.server.name, prepared.lock, listing.tools)
+        _demand_equal(prepared.server.name, prepared.lock, _shown(listing.tools, workspace))
 
 
 def check(server: Server, say: Say = _silent) -> int:
@@ -203,9 +208,15 @@ async def _ask(installation: Installation) -> Texts:
             listing = await session.list_tools(seconds=limits.call_seconds)
         finally:
             await session.close()
-        return Texts(listing.tools, session.info.version, session.info.protocol, listing.notes)
+        tools = _shown(listing.tools, workspace)
+        return Texts(tools, session.info.version, session.info.protocol, listing.notes)
     finally:
         workspace.close()
+
+
+def _shown(tools: tuple[dict[str, Any], ...], workspace: Workspace) -> tuple[dict[str, Any], ...]:
+    """Tools as agents see them: some servers write where they run into descriptions and defaults."""
+    return tuple(workspace.to_agent(list(tools)))
 
 
 def _demand_equal(name: str, lock: Lock, raw_tools: tuple[dict[str, Any], ...]) -> None:

@@ -181,9 +181,13 @@ class World:
 
     def sessions(self, workspace: Workspace) -> Sessions:
         """The (still closed) sessions of one episode."""
-        return Sessions(self.runtime, self.installation, workspace, verify=self._verify)
 
-    async def _verify(self, name: str, session: Session) -> None:
+        async def verify(name: str, session: Session) -> None:
+            await self._verify(name, session, workspace)
+
+        return Sessions(self.runtime, self.installation, workspace, verify=verify)
+
+    async def _verify(self, name: str, session: Session, workspace: Workspace) -> None:
         """Compare a server with its lock, once per process.
 
         Raises:
@@ -191,5 +195,5 @@ class World:
         """
         if name in self._verified or self._memory is not None:
             return
-        await fleet.verify(self._prepared[name], session)
+        await fleet.verify(self._prepared[name], session, workspace)
         self._verified.add(name)

@@ -9,7 +9,17 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from atlas_gym.toolspace.schema import Parameters, Schema, branches, fields, kinds, resolved
+from atlas_gym.toolspace.schema import (
+    Parameters,
+    Schema,
+    branches,
+    fields,
+    kinds,
+    needs,
+    plain,
+    resolved,
+    values_of,
+)
 from atlas_gym.toolspace.shapes import Types, literal
 
 MAX_DESCRIPTION: Final = 2_000
@@ -19,6 +29,8 @@ MAX_DEFAULT: Final = 60
 """A default or example whose text is longer is not shown in the signature."""
 
 _LEVELS: Final = 3
+_MEANINGS: Final = 12
+"""Constants whose own descriptions are shown."""
 _SAFE: Final = 2**53 - 1
 """Integers that a JSON library adds as bounds by itself say nothing."""
 
@@ -33,6 +45,7 @@ _FACTS: Final = (
     ("multipleOf", "multiple of {}"),
     ("pattern", "matches {}"),
     ("format", "format {}"),
+    ("contentEncoding", "encoded as {}"),
 )
 
 
@@ -86,6 +99,8 @@ class Notes:
                 default = literal(parameter.default)
                 facts += [f"default {cut(default, MAX_NOTE)}"] if len(default) > MAX_DEFAULT else []
             self._note(parameter.python_name, parameter.schema, facts, 0)
+        together = [cut(rule, MAX_NOTE) for rule in needs(resolved(self._root, self._root))]
+        self.lines += [f"({'; '.join(together)})"] if together else []
         for name, schema in self._types.schemas.items():
             for field, part, _ in fields(schema):
                 self._note(f"{name}.{field}", part, [], 1)
@@ -134,6 +149,12 @@ class Notes:
             yield from _bounds(part)
             if "array" in kinds(part) and isinstance(part.get("items"), Mapping):
                 yield from (f"each {fact}" for fact in _bounds(resolved(part["items"], self._root)))
+        told = [(v, plain(p).get("description")) for p in branches(schema) for v in values_of(plain(p))]
+        for value, words in told[:_MEANINGS]:
+            if isinstance(words, str) and words.strip():
+                yield f"{literal(value)}: {cut(' '.join(words.split()), MAX_DEFAULT)}"
+        if schema.get("deprecated") is True:
+            yield "deprecated"
         examples = schema.get("examples")
         if isinstance(examples, list) and examples and len(text := literal(examples[0])) <= MAX_DEFAULT:
             yield f"e.g. {text}"
@@ -145,7 +166,9 @@ def _bounds(schema: Schema) -> list[str]:
     for low_key, high_key, unit in _RANGES:
         low, high = _number(schema.get(low_key)), _number(schema.get(high_key))
         low = None if unit and low == 0 else low
-        if low is not None and high is not None:
+        if low is not None and low == high:
+            found.append(f"exactly {low}{unit if low != 1 else unit.removesuffix('s')}")
+        elif low is not None and high is not None:
             found.append(f"{low} to {high}{unit}")
         elif unit and low == 1:
             found.append("not empty")

@@ -22,7 +22,7 @@ from atlas_gym.toolspace.prompts import (
     Exposure,
     how_to_act,
 )
-from atlas_gym.toolspace.records import ServerTools, Tool, Toolset
+from atlas_gym.toolspace.records import ServerTools, Tool, Toolset, unknown_tool
 from atlas_gym.toolspace.search import DEFAULT_RESULTS, MAX_RESULTS, Index
 from atlas_gym.toolspace.signatures import schema_text, signature, summary
 from atlas_gym.types import Label
@@ -121,7 +121,7 @@ class View:
         """
         home = self.toolset.server(_text(server, "server"))
         self._offered("load_tools")
-        tools, wrong = _found(names, lambda name: self.toolset.tool(home.name, name))
+        tools, wrong = _found(names, lambda name: self._tool(home.name, name))
         return "\n".join([self._show(home, tools, again), *wrong])
 
     def info(self, names: str | Sequence[str]) -> str:
@@ -165,7 +165,7 @@ class View:
             UnknownNameError: With the closest name and what there is.
             NotLoaded: It must be loaded first; the message says how.
         """
-        found = self.toolset.tool(_text(server, "server"), _text(tool, "tool"))
+        found = self._tool(_text(server, "server"), _text(tool, "tool"))
         self._check(found)
         return found
 
@@ -185,6 +185,15 @@ class View:
                 f"{self._path(tool)} is not loaded, so you have not seen its arguments. "
                 f"First: {self.how_to_load(tool)}"
             )
+
+    def _tool(self, server: str, name: str) -> Tool:
+        """The tool that is meant; an error names the tools as this agent has seen them."""
+        try:
+            return self.toolset.tool(server, name)
+        except UnknownNameError:
+            if self.execution == "code":
+                raise
+            raise unknown_tool(name, self.toolset.server(server), python=False) from None
 
     def _offered(self, operation: str) -> None:
         if operation in LOADERS[self.exposure] or (self.exposure == "eager" and operation != "search_tools"):

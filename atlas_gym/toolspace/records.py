@@ -154,9 +154,15 @@ class Toolset:
         return Toolset([self.server(name) for name in names])
 
 
-def unknown_tool(name: str, home: ServerTools) -> errors.UnknownNameError:
-    """An error that names the closest tool and every tool of the server (as many as one line takes)."""
-    shown, tools = "", [tool.python_name for tool in home.tools]
+def unknown_tool(name: str, home: ServerTools, *, python: bool = True) -> errors.UnknownNameError:
+    """An error that names the closest tool and every tool of the server (as many as one line takes).
+
+    Args:
+        name: What was asked for.
+        home: The server that was asked.
+        python: Whether the tools are named as programs call them, or as the server does.
+    """
+    shown, tools = "", [tool.python_name if python else tool.name for tool in home.tools]
     near = errors.closest(name, tools)
     for index, tool in enumerate(tools):
         if len(shown) > 1200:

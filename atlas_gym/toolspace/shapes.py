@@ -11,10 +11,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from atlas_gym.toolspace.naming import clean
-from atlas_gym.toolspace.schema import ANY, Schema, branches, fields, kinds, plain, references, resolved
+from atlas_gym.toolspace.schema import (
+    ANY,
+    Schema,
+    branches,
+    fields,
+    kinds,
+    merged,
+    plain,
+    references,
+    resolved,
+    values_of,
+)
 
 MAX_NESTING: Final = 6
 MAX_ENUM: Final = 60
+_ENUM_CHARS: Final = 2_000
+"""Values are shown whole or not at all: a model must be able to send them as they stand."""
 MAX_FIELDS: Final = 60
 _STEPS: Final = 2_000
 _DEPTH: Final = 40
@@ -109,16 +122,22 @@ class Types:
         return text
 
     def _inline(self, schema: Schema, nesting: int) -> str:
-        if "const" in schema:
-            return self._values([schema["const"]])
-        if isinstance(schema.get("enum"), list) and schema["enum"]:
-            return self._values(schema["enum"])
+        if values_of(schema):
+            return self._values(values_of(schema))
         found = kinds(schema)
-        if found != ["object"] or not isinstance(schema.get("properties"), Mapping):
-            parts = branches(schema)
-            if parts:
-                base = {k: v for k, v in schema.items() if k in ("type", "items") and found != ["object"]}
-                return union(self.text({**base, **plain(p)} if plain(p) else ANY, nesting) for p in parts)
+        parts = branches(schema)
+        if parts and not (found == ["object"] and isinstance(schema.get("properties"), Mapping)):
+            base = {k: v for k, v in schema.items() if k in ("type", "items") and found != ["object"]}
+            constants = [] if "$ref" in schema else [v for p in parts for v in values_of(plain(p))]
+            rest = [p for p in parts if not values_of(plain(p))]
+            texts = [self._values(constants)] if constants else []
+            return union(
+                [*texts, *(self.text({**base, **plain(p)} if plain(p) else ANY, nesting) for p in rest)]
+            )
+        if any(isinstance(resolved(p, self._root).get("properties"), Mapping) for p in parts):
+            # What all alternatives have in common stands beside them: each is shown with it.
+            common = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
+            return union(self.text(merged(resolved(p, self._root), common), nesting) for p in parts)
         return union(self._kind(kind, schema, nesting) for kind in found) if found else "Any"
 
     def _kind(self, kind: str, schema: Schema, nesting: int) -> str:
@@ -140,8 +159,10 @@ class Types:
         if nesting >= MAX_NESTING:
             return "dict"
         if not found:
-            extra = schema.get("additionalProperties")
-            inner = self.text(extra, nesting + 1) if isinstance(extra, Mapping) and extra else "Any"
+            patterns, extra = schema.get("patternProperties"), schema.get("additionalProperties")
+            values = [*patterns.values()] if isinstance(patterns, Mapping) else []
+            values += [extra] if isinstance(extra, Mapping) and extra else []
+            inner = union(self.text(value, nesting + 1) for value in values)
             return "dict" if inner == "Any" else f"dict[str, {inner}]"
         parts = [
             f"{literal(name + ('' if required else '?'))}: {self.text(part, nesting + 1)}"
@@ -152,8 +173,10 @@ class Types:
     def _values(self, values: list[Any]) -> str:
         words = [v for v in values if isinstance(v, str | int)]
         texts = list(dict.fromkeys(literal(v) for v in words))
-        if len(texts) > MAX_ENUM:
-            texts = [*texts[:MAX_ENUM], "..."]
+        shown = texts[:MAX_ENUM]
+        while len(shown) > 1 and sum(map(len, shown)) > _ENUM_CHARS:
+            shown.pop()
+        texts = shown if len(shown) == len(texts) else [*shown, "..."]
         parts = [f"Literal[{', '.join(texts)}]"] if texts else []
         parts += [_json_type(v) for v in values if not isinstance(v, str | int)]
         return union(parts)

@@ -14,11 +14,16 @@ from typing import Any, Final
 MAX_DEPTH: Final = 100
 """Levels of nesting. Deeper values would exhaust the stack of whoever walks them later."""
 
-_DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None)
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite)
 _ENCODER: Final = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
-_ENDLESS: Final = re.compile(r"[0-9](?:[eE]\+?[0-9]{3}|[0-9]{199})")
-"""Only such text can decode to a lone surrogate or an infinite number; the rest needs no second look."""
+"""Only such text can decode to a lone surrogate; the rest needs no second look."""
 _LONE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -76,7 +81,7 @@ def parse(text: str, depth: int = MAX_DEPTH) -> Any:
         value = _DECODER.decode(text)
         if text.count("[") + text.count("{") > depth:
             _measure(value, depth)
-        if _SURROGATE.search(text) or _ENDLESS.search(text):
+        if _SURROGATE.search(text):
             value = clean(value, depth)
     except json.JSONDecodeError as exc:
         raise Unreadable(f"not JSON: {exc}") from None

@@ -12,12 +12,79 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
 _CLEANUP_SECONDS: Final = 10.0
 """How long a cancelled coroutine may take to put things away before `run` stops waiting for it."""
+
+
+class _Errand(Generic[T]):
+    """One coroutine on the loop, and the plain thread that waits for it.
+
+    What `concurrent.futures` does for many waiters and states, for one of each: this is on the way of every
+    step of an environment. The result is handed over from within the task, a turn of the loop before the
+    task's own callbacks would.
+    """
+
+    def __init__(self, coro: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._coro = coro
+        self._loop = loop
+        self._task: asyncio.Task[None] | None = None
+        self._value: T
+        self._error: BaseException | None = None
+        self._over = False
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def begin(self) -> None:
+        """Start; on the loop's thread, as are all but `wait` and `result`."""
+        if not self._over:
+            self._task = self._loop.create_task(self._run())
+            self._task.add_done_callback(self._end)
+
+    async def _run(self) -> None:
+        try:
+            self._value = await self._coro
+        except asyncio.CancelledError:
+            self._error = concurrent.futures.CancelledError()
+            raise
+        except BaseException as exc:  # noqa: BLE001 - raised again in the thread that waits
+            self._error = exc
+        finally:
+            self._finish()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        if not self._over:  # cancelled before it ran at all
+            self._coro.close()
+            self._error = concurrent.futures.CancelledError()
+            self._finish()
+
+    def _finish(self) -> None:
+        self._over = True
+        self._done.release()
+
+    def cancel(self) -> None:
+        """Cancel the coroutine, begun or not; nothing when it has ended."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether it ended in time, its clean-up included."""
+        ended = self._done.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        if ended:
+            self._done.release()
+        return ended
+
+    def result(self) -> T:
+        """What the coroutine returned; raises what it raised."""
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # else the error and its traceback would hold each other
+        return self._value
 
 
 class Portal:
@@ -48,37 +115,22 @@ class Portal:
                 "Portal.run was called from the loop's own thread, where waiting would block for ever: "
                 "`await` the coroutine instead."
             )
-        future, ended = self._start(coro)
+        self._demand_alive(coro)
+        errand = _Errand(coro, self.loop)
+        self.loop.call_soon_threadsafe(errand.begin)
         try:
-            return future.result(timeout)
-        except concurrent.futures.CancelledError:
-            raise
+            if not errand.wait(timeout):
+                raise TimeoutError
         except BaseException:
-            if not future.done():
-                future.cancel()
-                ended.wait(_CLEANUP_SECONDS)
+            self.loop.call_soon_threadsafe(errand.cancel)
+            errand.wait(_CLEANUP_SECONDS)
             raise
+        return errand.result()
 
     def submit(self, coro: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine on the loop without waiting. Cancelling the future cancels it."""
-        return self._start(coro)[0]
-
-    def close(self) -> None:
-        """Cancel what still runs, stop the loop, end the thread. Idempotent; nothing in a fork's child."""
-        if self.pid != os.getpid() or self.loop.is_closed():
-            return
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(_CLEANUP_SECONDS)
-
-    def _start(self, coro: Coroutine[Any, Any, T]) -> tuple[concurrent.futures.Future[T], threading.Event]:
-        if self.pid != os.getpid() or self.loop.is_closed():
-            coro.close()
-            raise RuntimeError(
-                "This portal belongs to another process or is closed: call portal() again for a live one."
-            )
+        self._demand_alive(coro)
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        ended = threading.Event()
 
         def begin() -> None:
             task = self.loop.create_task(coro)
@@ -86,7 +138,6 @@ class Portal:
             future.add_done_callback(lambda f: f.cancelled() and self.loop.call_soon_threadsafe(task.cancel))
 
         def finish(task: asyncio.Task[T]) -> None:
-            ended.set()
             if task.cancelled():
                 future.cancel()
             elif future.set_running_or_notify_cancel():
@@ -99,7 +150,22 @@ class Portal:
                 task.exception()  # retrieved, so that asyncio does not log it: nobody waits any more
 
         self.loop.call_soon_threadsafe(begin)
-        return future, ended
+        return future
+
+    def close(self) -> None:
+        """Cancel what still runs, stop the loop, end the thread. Idempotent; nothing in a fork's child."""
+        if self.pid != os.getpid() or self.loop.is_closed():
+            return
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(_CLEANUP_SECONDS)
+
+    def _demand_alive(self, coro: Coroutine[Any, Any, Any]) -> None:
+        if self.pid != os.getpid() or self.loop.is_closed():
+            coro.close()
+            raise RuntimeError(
+                "This portal belongs to another process or is closed: call portal() again for a live one."
+            )
 
     def _main(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -215,7 +215,7 @@ class Session:
         blocks: list[Block] = (
             [resource(c) for c in contents if isinstance(c, dict)] if isinstance(contents, list) else []
         )
-        values = [block.value for block in blocks]
+        values = [block.read() for block in blocks]
         return Reply(
             "ok",
             value=values[0] if len(values) == 1 else values,

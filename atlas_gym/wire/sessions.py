@@ -78,7 +78,7 @@ class Sessions:
         self._workspace = workspace
         self._verify = verify
         self._slots: dict[str, _Slot] = {}
-        self._tasks: set[asyncio.Task[ToolResult]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def start(self, server: str) -> Session:
@@ -104,16 +104,29 @@ class Sessions:
         Returns:
             The result, with paths as the agent knows them. `timeout` and `crashed` come with `lost` set.
         """
-        task = asyncio.get_running_loop().create_task(self._call(call, seconds))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[ToolResult] = loop.create_future()
+
+        async def make() -> None:
+            result = await self._call(call, seconds)
+            if not answer.done():  # the caller may be gone
+                answer.set_result(result)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not answer.done():
+                error = None if task.cancelled() else task.exception()
+                if error is not None:
+                    answer.set_exception(error)
+                else:
+                    answer.set_result(
+                        ToolResult(call, "crashed", text="The episode was closed during the call.")
+                    )
+
+        task = loop.create_task(make())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            caller = asyncio.current_task()
-            if not task.cancelled() or (caller is not None and caller.cancelling()):
-                raise
-            return ToolResult(call, "crashed", text="The episode was closed during the call.")
+        task.add_done_callback(ended)
+        return await answer
 
     async def close(self) -> None:
         """End every call and every server, all at once. Idempotent."""
@@ -133,9 +146,12 @@ class Sessions:
     async def _call(self, call: ToolCall, seconds: float | None) -> ToolResult:
         start = time.perf_counter()
         try:
-            encode(call.arguments)  # before a server is started for it, and before its strings are walked
+            # Encoded before a server is started for it, and before its strings are walked.
+            holds_paths = b"/" in encode(call.arguments)
             slot = self._slot(call.server)
-            arguments = self._workspace.to_host(dict(call.arguments), call.server)
+            arguments = dict(call.arguments)
+            if holds_paths:
+                arguments = self._workspace.to_host(arguments, call.server)
         except Unsendable as exc:
             reply = Reply("invalid_call", text=f"Nothing was sent to {call.server}.{call.tool}: {exc}.")
         except UnknownNameError as exc:

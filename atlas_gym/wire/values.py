@@ -10,14 +10,19 @@ import ast
 import binascii
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from atlas_gym.wire.codec import Unreadable, clean, encode, parse, whole
 
 _LITERAL_CHARS: Final = 1_000_000
 """Longer text is never tried as a Python literal: the parser's memory is some hundred times the text."""
+_LEAVES: Final = 50
+"""Words and numbers of a structured result that are looked for in its text."""
+_LOOKED_AT: Final = 100_000
+"""Characters of the text in which they are looked for."""
 _QUOTED: Final = re.compile(
     r"'(?:[^'\\\n]|\\(?:[\\'\"abfnrtv0]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}))*'"
     r'|"(?:[^"\\\n]|\\(?:[\\\'"abfnrtv0]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}))*"'
@@ -66,8 +71,10 @@ def unpack(result: Mapping[str, Any]) -> tuple[Any, str, tuple[Blob, ...]]:
     structured = result.get("structuredContent")
     if structured is not None:
         value = _unwrap(structured, blocks)
-        return value, text or _compact(value), blobs
-    values = [block.value for block in blocks]
+        if not _tells(text, value, blocks):  # an agent that reads only the text must not miss the result
+            text = "\n".join(filter(None, (text, _compact(value))))
+        return value, text, blobs
+    values = [block.read() for block in blocks]
     return (values[0] if len(values) == 1 else values), text, blobs
 
 
@@ -110,9 +117,14 @@ class Block:
     """One entry of a result's content, read."""
 
     text: str
-    value: Any
+    value: Any = None
     plain: bool = False
+    """Whether the value is what the text reads as; that is only found out when somebody asks."""
     blob: Blob | None = None
+
+    def read(self) -> Any:
+        """The value."""
+        return parse_text(self.text) if self.plain else self.value
 
 
 def _block(raw: Any) -> Block:
@@ -145,7 +157,7 @@ def resource(raw: Mapping[str, Any]) -> Block:
 def _plain(text: Any) -> Block:
     if not isinstance(text, str):
         return Block(text=_compact(text), value=text)
-    return Block(text=whole(text), value=parse_text(whole(text)), plain=True)
+    return Block(text=whole(text), plain=True)
 
 
 def _binary(kind: str, data: Any, mime: Any) -> Block:
@@ -164,11 +176,50 @@ def _binary(kind: str, data: Any, mime: Any) -> Block:
     return Block(text=blob.describe(kind), value=value, blob=blob)
 
 
+def _tells(text: str, value: Any, blocks: list[Block]) -> bool:
+    """Whether the text gives anything of the value away. "View ready." beside a table of data does not."""
+    if not text:
+        return False
+    leaves = list(islice(_leaves(value), _LEAVES))
+    start = text[:_LOOKED_AT]
+    if not leaves or any(_holds(start, leaf) for leaf in leaves):
+        return True
+    return any(block.read() == value for block in blocks)
+
+
+def _holds(text: str, word: str) -> bool:
+    """Whether a word or number stands in the text, and not inside of another: no y in "ready"."""
+    at = text.find(word)
+    while at >= 0:
+        around = text[at - 1 : at] + text[at + len(word) : at + len(word) + 1]
+        if not any(c.isascii() and c.isalnum() for c in around):
+            return True
+        at = text.find(word, at + 1)
+    return False
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """The words and numbers of a JSON value as prose writes them: 3.0 also as 3, 1234 also as 1,234."""
+    level = [value]
+    while level:  # level by level: a value may be deep
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+            elif item and isinstance(item, str):
+                yield item
+            elif isinstance(item, int | float) and not isinstance(item, bool):
+                yield from (str(item), f"{item:,g}" if isinstance(item, float) else f"{item:,}")
+        level = below
+
+
 def _unwrap(structured: Any, blocks: list[Block]) -> Any:
     """FastMCP wraps what is no object as {"result": ...}. A tool's own such object shows in its text."""
     if not (isinstance(structured, dict) and list(structured) == ["result"]):
         return structured
-    if any(block.plain and block.value == structured for block in blocks):
+    if any(block.plain and block.read() == structured for block in blocks):
         return structured
     inner = structured["result"]
     # A tool that returns text is wrapped too; it is read as the same text is that comes unwrapped.

@@ -107,13 +107,23 @@ def test_verify_compares_a_running_server(tiny: Any, lock_of: Path) -> None:
         portal().run(_verify(fleet.prepare(tiny.server)))
 
 
+def test_where_a_server_runs_is_no_part_of_what_it_says(tiny: Any) -> None:
+    said = '[{"name": "where", "description": "Works in {workspace}.", "inputSchema": {"type": "object"}}]'
+    tiny.edit("server.toml", "[env]", f"[env]\nMORE_TOOLS = '{said}'")
+    write_lock(tiny.server, dependencies=False)
+    prepared = fleet.prepare(tiny.server)
+    assert prepared.raw_tools[-1]["description"] == "Works in /workspace."
+    portal().run(_verify(prepared))
+    assert fleet.check(tiny.server) == 4
+
+
 async def _verify(prepared: fleet.Prepared) -> None:
     workspace = fleet.scratch(prepared.server)
     try:
         link = await ProcessRuntime().start(prepared.installation, workspace)
         session = await Session.open(link, name=prepared.server.name, seconds=30)
         try:
-            await fleet.verify(prepared, session)
+            await fleet.verify(prepared, session, workspace)
         finally:
             await session.close()
     finally:

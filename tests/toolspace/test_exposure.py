@@ -247,7 +247,7 @@ def test_known_tools_load_although_others_are_unknown() -> None:
     text = shown.load_tools("Math MCP", ["ad", "add"])
     assert text == (
         f"# Math MCP\n{ADD_JSON}\n"
-        "Server 'Math MCP' has no tool 'ad'. Did you mean 'add'? Its tools: add, sum_all."
+        "Server 'Math MCP' has no tool 'ad'. Did you mean 'add'? Its tools: add, sum-all."
     )
     with pytest.raises(UnknownNameError, match="has no tool 'x'"):
         shown.load_tools("Math MCP", ["x"])
@@ -393,3 +393,11 @@ def test_the_later_a_schema_is_shown_the_less_the_prompt_holds(execution: str) -
     assert sizes["search"] < sizes["tools"] < sizes["eager"]
     if execution == "json":  # with code the index holds the names of all tools, as in the paper
         assert sizes["tools"] < sizes["servers"]
+
+
+@pytest.mark.parametrize(("execution", "shown"), [("json", "sum-all"), ("code", "sum_all")])
+def test_an_unknown_tool_is_answered_with_the_names_that_were_shown(execution: str, shown: str) -> None:
+    view = View(Toolset([parse_listing("math", "", MATH)]), "tools", execution)
+    for ask in (lambda: view.require("math", "mean"), lambda: view.load_tools("math", ["mean"])):
+        with pytest.raises(UnknownNameError, match=rf"Its tools: add, {shown}\."):
+            ask()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import inspect
 import multiprocessing
 import os
 import subprocess
@@ -89,6 +91,35 @@ def test_cancelling_a_submitted_future_cancels_its_coroutine() -> None:
     assert started.wait(10)
     assert future.cancel()
     assert ended.wait(10)
+
+
+def test_a_coroutine_that_cancels_itself_says_so() -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(concurrent.futures.CancelledError):
+        portal().run(cancelled())
+
+
+def test_a_coroutine_that_is_given_up_before_its_first_step_is_closed() -> None:
+    own = Portal()
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        leave.wait(10)
+
+    own.loop.call_soon_threadsafe(hold)
+    assert entered.wait(10)
+    release = threading.Timer(0.05, leave.set)  # whenever it comes, the outcome is the same
+    release.start()
+    coro = double(1)
+    with pytest.raises(TimeoutError):
+        own.run(coro, timeout=0)
+    release.join()
+    assert inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED
+    assert own.run(double(2)) == 4
+    own.close()
 
 
 def test_running_from_the_loops_own_thread_is_an_error_that_says_so() -> None:

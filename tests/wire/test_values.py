@@ -87,8 +87,27 @@ def test_deep_text_stays_text() -> None:
         assert parse_text(deep) == deep
 
 
+@pytest.mark.parametrize(
+    ("words", "structured", "shown"),
+    [
+        ("View ready.", {"rows": [{"id": "y", "n": 1}]}, 'View ready.\n{"rows":[{"id":"y","n":1}]}'),
+        ("已保存ab。", {"id": "ab"}, "已保存ab。"),
+        ("Saved.", {"result": ["x7", "y8"]}, 'Saved.\n["x7","y8"]'),
+        ("The sum is 3.", {"sum": 3.0}, "The sum is 3."),
+        ("1,234 rows", {"count": 1234}, "1,234 rows"),
+        ("Done.", {"ok": True, "left": None}, "Done."),
+        ("Done.", {}, "Done."),
+        ('{"a": "b\\nc"}', {"a": "b\nc"}, '{"a": "b\\nc"}'),
+    ],
+)
+def test_text_that_says_nothing_of_the_result_is_followed_by_it(
+    words: str, structured: dict[str, Any], shown: str
+) -> None:
+    assert to_value(text(words, structuredContent=structured))[1] == shown
+
+
 def test_structured_content_comes_first() -> None:
-    assert to_value(text("ignored", structuredContent={"n": 1})) == ({"n": 1}, "ignored")
+    assert to_value(text("It is 1.", structuredContent={"n": 1})) == ({"n": 1}, "It is 1.")
     assert to_value({"structuredContent": {"n": 1}, "content": []}) == ({"n": 1}, '{"n":1}')
 
 
