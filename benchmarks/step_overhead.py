@@ -1,8 +1,8 @@
 """What one tool call costs through `env.step`, beside the SDK's raw request and raw JSON lines.
 
 Run: python -m benchmarks.step_overhead [--calls 300] [--server mcp-server-sqlite] [--profile]
-Every round makes one call each way, to the same kind of server, so that a loaded machine is equally unfair
-to all. Writes benchmarks/results/step_overhead.json.
+Every round makes one call each way, so that a loaded machine is equally unfair to all; every twenty calls
+each way gets a new server, warmed by the same five calls. Writes benchmarks/results/step_overhead.json.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import cProfile
 import pstats
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from atlas_gym.context.budget import Budget
@@ -28,6 +29,7 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 CALLS_PER_EPISODE = 20
 """As many as the default budget allows."""
+WARM_CALLS = 5
 
 
 class TimedTokenizer:
@@ -79,6 +81,8 @@ class Stepper:
         """A new episode with its server started."""
         self._env.reset(seed=0, options={"task_id": self._task})
         self._step(self._first)
+        for _ in range(WARM_CALLS - 1):
+            self._step(self._text)
 
     def step(self) -> None:
         """One timed call."""
@@ -122,27 +126,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         profile(steppers["json"], given.calls)
         return
     tool, tool_arguments = TOOLS[given.server]
-    sdk = peers.SdkRequest(peers.Start(world, task, given.server))
-    raw = peers.RawLines(peers.Start(world, task, given.server))
+    kinds: dict[str, type[peers.SdkRequest] | type[peers.RawLines]]
+    kinds = {"sdk": peers.SdkRequest, "raw": peers.RawLines}
+    running: dict[str, peers.SdkRequest | peers.RawLines] = {}
     wall: dict[str, list[float]] = {"sdk": [], "raw": []}
     cpu: dict[str, list[float]] = {"sdk": [], "raw": []}
     try:
-        for peer in (sdk, raw):
-            for _ in range(5):
-                peer.call(tool, tool_arguments)
         for number in range(given.calls):
             if number % CALLS_PER_EPISODE == 0:
                 for stepper in steppers.values():
                     stepper.begin()
+                for name, kind in kinds.items():
+                    if name in running:
+                        running.pop(name).close()
+                    running[name] = kind(peers.Start(world, task, given.server))
+                    for _ in range(WARM_CALLS):
+                        running[name].call(tool, tool_arguments)
             for stepper in steppers.values():
                 stepper.step()
-            timed(lambda: sdk.call(tool, tool_arguments), wall["sdk"], cpu["sdk"])
-            timed(lambda: raw.call(tool, tool_arguments), wall["raw"], cpu["raw"])
+            for name, peer in running.items():
+                timed(partial(peer.call, tool, tool_arguments), wall[name], cpu[name])
     finally:
         for stepper in steppers.values():
             stepper.close()
-        sdk.close()
-        raw.close()
+        for peer in running.values():
+            peer.close()
     report(given.server, tool, steppers, wall, cpu)
 
 

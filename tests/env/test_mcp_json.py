@@ -24,6 +24,12 @@ TASK = {
 }
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing of a user's server is cached; not in the real cache here."""
+    monkeypatch.setenv("ATLAS_CACHE", str(tmp_path / "cache"))
+
+
 def write(folder: Path, command: str = sys.executable) -> str:
     servers = {"mine": {"command": command, "args": [str(Path(fake.__file__))], "env": {"MODE": "x"}}}
     file = folder / "mcp.json"
