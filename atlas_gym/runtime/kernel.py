@@ -25,34 +25,36 @@ _ARCHES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 # name, x86_64, aarch64; "-" where the architecture has no such call.
 _TABLE: Final = """
-read 0 63, write 1 64, close 3 57, fstat 5 80, lseek 8 62, mmap 9 222, mprotect 10 226, munmap 11 215, brk
-12 214, rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, ioctl 16 29, pread64 17 67, readv
-19 65, writev 20 66, select 23 -, pselect6 270 72, poll 7 -, ppoll 271 73, sched_yield 24 124, mremap 25
-216, madvise 28 233, nanosleep 35 101, getpid 39 172, getppid 110 173, gettid 186 178, clone 56 220, clone3
-435 435, exit 60 93, exit_group 231 94, fcntl 72 25, getcwd 79 17, gettimeofday 96 169, getrlimit 97 163,
+read 0 63, write 1 64, close 3 57, fstat 5 80, lseek 8 62, mmap 9 222, mprotect 10 226, munmap 11 215, brk 12
+214, rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, ioctl 16 29, pread64 17 67, readv 19
+65, writev 20 66, select 23 -, pselect6 270 72, poll 7 -, ppoll 271 73, sched_yield 24 124, mremap 25 216,
+madvise 28 233, nanosleep 35 101, getpid 39 172, getppid 110 173, gettid 186 178, clone 56 220, clone3 435
+435, exit 60 93, exit_group 231 94, fcntl 72 25, getcwd 79 17, gettimeofday 96 169, getrlimit 97 163,
 prlimit64 302 261, sysinfo 99 179, times 100 153, getuid 102 174, getgid 104 176, geteuid 107 175, getegid
 108 177, sigaltstack 131 132, futex 202 98, sched_getaffinity 204 123, clock_gettime 228 113, clock_getres
 229 114, clock_nanosleep 230 115, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -, epoll_pwait 281
-22, epoll_pwait2 441 441, dup 32 23, set_robust_list 273 99, getrandom 318 278, rseq 334 293,
-restart_syscall 219 128, socketpair 53 199, sendto 44 206, recvfrom 45 207, shutdown 48 210, getsockopt 55
-209, setsockopt 54 208, eventfd2 290 19, getpeername 52 205, getsockname 51 204, getrusage 98 165, prctl 157
-167, membarrier 324 283, socket 41 198, connect 42 203, bind 49 200, chmod 90 -, fchmod 91 52, fchmodat 268
-53, fchmodat2 452 452, chown 92 -, fchown 93 55, lchown 94 -, fchownat 260 54, setxattr 188 5, lsetxattr 189
-6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15, fremovexattr 199 16, setxattrat 463 463,
-sched_setaffinity 203 122, sched_setscheduler 144 119, sched_setparam 142 118, sched_setattr 314 274,
-setpriority 141 140, ioprio_set 251 30, ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271,
-process_madvise 440 440, process_mrelease 448 448, kcmp 312 272, pidfd_getfd 438 438, mount 165 40, umount2
-166 39, pivot_root 155 41, chroot 161 51, fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 433 433,
-move_mount 429 429, open_tree 428 428, mount_setattr 442 442, bpf 321 280, perf_event_open 298 241,
-userfaultfd 323 282, keyctl 250 219, add_key 248 217, request_key 249 218, unshare 272 97, setns 308 268,
-kexec_load 246 104, kexec_file_load 320 294, init_module 175 105, finit_module 313 273, delete_module 176
-106, swapon 167 224, swapoff 168 225, reboot 169 142, sethostname 170 161, setdomainname 171 162, acct 163
-89, settimeofday 164 170, clock_settime 227 112, adjtimex 159 171, clock_adjtime 305 266, quotactl 179 60,
-quotactl_fd 443 443, syslog 103 116, iopl 172 -, ioperm 173 -, vhangup 153 58, name_to_handle_at 303 264,
-open_by_handle_at 304 265, fanotify_init 300 262, move_pages 279 239, migrate_pages 256 238, shmget 29 194,
-msgget 68 186, semget 64 190, mq_open 240 180, io_uring_setup 425 425, io_uring_enter 426 426,
-io_uring_register 427 427, memfd_create 319 279, memfd_secret 447 447, seccomp 317 277,
-landlock_create_ruleset 444 444, landlock_add_rule 445 445, landlock_restrict_self 446 446, capset 126 91
+22, epoll_pwait2 441 441, dup 32 23, set_robust_list 273 99, getrandom 318 278, rseq 334 293, restart_syscall
+219 128, socketpair 53 199, sendto 44 206, recvfrom 45 207, shutdown 48 210, getsockopt 55 209, setsockopt 54
+208, eventfd2 290 19, getpeername 52 205, getsockname 51 204, getrusage 98 165, prctl 157 167, membarrier 324
+283, socket 41 198, connect 42 203, bind 49 200, chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452
+452, chown 92 -, fchown 93 55, lchown 94 -, fchownat 260 54, setxattr 188 5, lsetxattr 189 6, fsetxattr 190
+7, removexattr 197 14, lremovexattr 198 15, fremovexattr 199 16, setxattrat 463 463, sched_setaffinity 203
+122, sched_setscheduler 144 119, sched_setparam 142 118, sched_setattr 314 274, setpriority 141 140,
+ioprio_set 251 30, ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, process_madvise 440
+440, process_mrelease 448 448, kcmp 312 272, pidfd_getfd 438 438, mount 165 40, umount2 166 39, pivot_root
+155 41, chroot 161 51, fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 433 433, move_mount 429 429,
+open_tree 428 428, mount_setattr 442 442, bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, keyctl
+250 219, add_key 248 217, request_key 249 218, unshare 272 97, setns 308 268, kexec_load 246 104,
+kexec_file_load 320 294, init_module 175 105, finit_module 313 273, delete_module 176 106, swapon 167 224,
+swapoff 168 225, reboot 169 142, sethostname 170 161, setdomainname 171 162, acct 163 89, settimeofday 164
+170, clock_settime 227 112, adjtimex 159 171, clock_adjtime 305 266, quotactl 179 60, quotactl_fd 443 443,
+syslog 103 116, iopl 172 -, ioperm 173 -, vhangup 153 58, name_to_handle_at 303 264, open_by_handle_at 304
+265, fanotify_init 300 262, move_pages 279 239, migrate_pages 256 238, shmget 29 194, msgget 68 186, semget
+64 190, mq_open 240 180, io_uring_setup 425 425, io_uring_enter 426 426, io_uring_register 427 427,
+memfd_create 319 279, memfd_secret 447 447, seccomp 317 277, landlock_create_ruleset 444 444,
+landlock_add_rule 445 445, landlock_restrict_self 446 446, capset 126 91, stat 4 -, lstat 6 -, newfstatat 262
+79, statx 332 291, access 21 -, faccessat 269 48, faccessat2 439 439, readlink 89 -, readlinkat 267 78, kill
+62 129, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88
 """
 
 
@@ -123,6 +125,11 @@ def default_signal(number: int) -> None:
     _libc().signal(number, None)
 
 
+def hide_memory() -> None:
+    """Keep others of the same user from reading this process's memory and environment."""
+    _prctl("PR_SET_DUMPABLE", 4, 0)
+
+
 def no_new_privileges() -> None:
     """Make set-user-id programs powerless, for ever. Landlock and seccomp need it."""
     _prctl("PR_SET_NO_NEW_PRIVS", 38, 1)
@@ -176,7 +183,7 @@ def landlock(
     """Restrict this process and its descendants to some paths (ABI 1 to 7).
 
     Not governed by Landlock, on any kernel so far: `stat`, `chmod`, `chown`, `utime`, `inotify` and
-    connecting to Unix sockets by path (`seal_server` takes care of chmod, chown and the sockets).
+    connecting to Unix sockets by path (`server_filter` takes care of all but stat and inotify).
 
     Args:
         abi: What `probe()` said.
@@ -270,7 +277,11 @@ def _start() -> Program:
     return program
 
 
-def _install(program: Program) -> None:
+def install(program: Program) -> None:
+    """Put up a filter, for all threads and for ever.
+
+    Raises OSError when the kernel refuses.
+    """
     packed = b"".join(struct.pack("HBBI", *line) for line in program)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     header = struct.pack("HxxxxxxQ", len(program), ctypes.addressof(buffer))
@@ -303,10 +314,18 @@ def _chmod(index: int) -> Program:
     return _if_argument(index, [0o700], _ALLOW, _ERRNO, mask=0o7722)
 
 
+def _utimensat() -> Program:
+    # Landlock does not govern times either. Those of an open file (no path) are set, others kept silently.
+    high = [(0x20, 0, 0, 16 + 8 + 4), *_if_equal(0, _return(_ALLOW))]
+    return [*_argument(1), *_if_equal(0, high), *_deny(0)]
+
+
 def server_filter(*, network: bool) -> Program:
     """The deny-list for a process that runs somebody else's server."""
     program = _start() + _on(_NO_PERMISSION, _deny(errno.EPERM)) + _on(_NOT_THERE, _deny(errno.ENOSYS))
     program += _on(_NO_XATTR, _deny(errno.EOPNOTSUPP))
+    program += _on("kill", _if_argument(0, [2**32 - 1], _ERRNO | errno.EPERM, _ALLOW))  # everybody
+    program += _on("utime utimes futimesat", _deny(0)) + _on("utimensat", _utimensat())
     program += _on("chmod fchmod", _chmod(1)) + _on("fchmodat fchmodat2", _chmod(2))
     families = [2, 10] if network else []  # never AF_UNIX: the sockets of docker, ssh-agent, D-Bus
     program += _on("socket", _if_argument(0, families, _ALLOW, _ERRNO | errno.EAFNOSUPPORT))
@@ -332,11 +351,15 @@ getsockopt setsockopt eventfd2 getpeername getsockname getrusage membarrier
 """
 
 
+_LOOKING: Final = "stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat"
+
+
 def cell_filter(*, threads: bool) -> Program:
     """The allow-list for a sealed interpreter that was warmed up before: nothing is opened or executed."""
     program = _start() + _on("clone3", _deny(errno.ENOSYS)) + _on(_CELL, _return(_ALLOW))
-    shared = _argument(3) + _if_any_bit(1, _deny(errno.EPERM))  # shared memory escapes RLIMIT_DATA
-    program += _on("mmap", shared + _return(_ALLOW))
+    program += _on(_LOOKING, _deny(errno.ENOENT))  # so that `Path.exists()` says no
+    escapes = 0x101  # MAP_SHARED and MAP_GROWSDOWN are not counted by RLIMIT_DATA
+    program += _on("mmap", _argument(3) + _if_any_bit(escapes, _deny(errno.EPERM)) + _return(_ALLOW))
     fionbio_fioclex = [0x5421, 0x5451]
     program += _on("ioctl", _if_argument(1, fionbio_fioclex, _ALLOW, _ERRNO | errno.ENOTTY))
     commands = [0, 1, 2, 3, 4, 1030]  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC
@@ -363,36 +386,4 @@ def seal_server(
     if walls.landlock_abi:
         landlock(walls.landlock_abi, read=read, write=write, devices=devices, tcp=network)
     if walls.seccomp:
-        _install(server_filter(network=network))
-
-
-def seal_cell(*, memory_mb: int, cpu_seconds: int, open_files: int = 64, threads: bool = True) -> Walls:
-    """Seal this interpreter for good: no file opens, no exec, no fork, no network. Import everything before.
-
-    Call it with one thread: Landlock covers the calling one only.
-
-    Args:
-        memory_mb: Private memory that may be added to what the process holds now.
-        cpu_seconds: CPU time of the whole process from its start; SIGXCPU, then SIGKILL.
-        open_files: Limit on file descriptors, those already open included.
-        threads: Whether `threading` works.
-
-    Returns:
-        What was put up.
-
-    Raises:
-        OSError: The kernel lacks seccomp or refused. The process must not run untrusted code then.
-    """
-    walls = probe()
-    if not walls.seccomp:
-        raise OSError(errno.ENOSYS, f"this process cannot be sealed: {walls.reason}")
-    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-        held = next(int(line.split()[1]) for line in status if line.startswith("VmData:")) << 10
-    set_limits(data=held + (memory_mb << 20), fsize=0, core=0, nofile=open_files, cpu=cpu_seconds)
-    _prctl("PR_SET_DUMPABLE", 4, 0)  # others of the same user cannot read its memory
-    drop_capabilities()
-    no_new_privileges()
-    if walls.landlock_abi:
-        landlock(walls.landlock_abi)
-    _install(cell_filter(threads=threads))
-    return walls
+        install(server_filter(network=network))

@@ -41,6 +41,11 @@ _NETWORK: Final = (
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
+_DISK_FILES: Final = 8
+"""Files of the largest size that the episode's files and the server's state may fill together."""
+_MAX_FILES: Final = 100_000
+
+
 @dataclass(frozen=True)
 class Launch:
     """A server about to be started."""
@@ -139,6 +144,8 @@ def plan(installation: Installation, workspace: Workspace, walls: Walls) -> Laun
         },
         "pids": limits.pids,
         "memory": limits.memory_mb << 20,
+        "disk": _DISK_FILES * (limits.file_mb << 20),
+        "files": _MAX_FILES,
     }
     # What a user wrote under `env` in an mcp.json holds keys more often than not.
     private = {**allowed, **(manifest.env if manifest.registry == "user" else {})}

@@ -22,6 +22,8 @@ _CONNECTION: Final = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
 )
 """What a command that downloads itself (npx, uvx) or calls an API may need to get out of this network."""
+_REPEAT: Final = {"PYTHONHASHSEED": "0"}
+"""Without it a server that lists a Python set says something else at each start."""
 
 _NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -76,7 +78,7 @@ def _manifest(name: str, entry: Any, path: Path) -> Manifest:
         _beside(path, command) if "/" in command else command,
         *(_beside(path, _text(arg, where, "args")) for arg in args),
     )
-    return build_manifest({**raw, "env": plain, "env_allow": (*allowed, *_CONNECTION)}, where)
+    return build_manifest({**raw, "env": {**_REPEAT, **plain}, "env_allow": (*allowed, *_CONNECTION)}, where)
 
 
 def _text(value: Any, where: str, field: str) -> str:

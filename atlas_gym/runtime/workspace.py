@@ -38,6 +38,7 @@ class Workspace:
         self.files = root / "files"
         self.skipped = skipped
         """Of a snapshot: (relative path, reason) of what was not copied."""
+        self._owner = os.getpid()
         self._states: dict[str, Path] = {}
         self._to_agent: re.Pattern[str] | None = None
         self._to_host: dict[str | None, re.Pattern[str]] = {}
@@ -94,16 +95,17 @@ class Workspace:
     def to_agent(self, value: Any) -> Any:
         """The inverse of `to_host`, and more: no path into this episode's tree is left in the value.
 
-        A server's home becomes "/home/agent", its tmp "/tmp/<server>", anything else "/episode/...".
+        A server's home becomes "/home/agent", its tmp "/tmp/<server>", anything else "/episode/...". The
+        name of the tree alone (it is in every server's environment, and random) becomes "episode".
         """
-        root = str(self.root)
+        name = self.root.name
         if self._to_agent is None:
             inside = rf"/files{_END}|/state/[A-Za-z0-9._%-]+/(?:home|tmp){_END}|"
-            self._to_agent = re.compile(re.escape(root) + f"({inside})")
+            self._to_agent = re.compile(f"{re.escape(str(self.root))}({inside})|{re.escape(name)}")
         pattern = self._to_agent
 
         def replace(text: str) -> str:
-            return pattern.sub(lambda hit: _agent_name(hit[1]), text) if root in text else text
+            return pattern.sub(lambda hit: _agent_name(hit[1]), text) if name in text else text
 
         return _map_strings(value, replace)
 
@@ -134,9 +136,13 @@ class Workspace:
     def close(self) -> None:
         """Remove everything, whatever its permissions; follows no links. Idempotent.
 
+        Nothing happens in a fork of the owner: when that ends, the owner's episode must not end with it.
+
         Raises:
             StorageError: Something could not be removed; says what.
         """
+        if os.getpid() != self._owner:
+            return
         with settings.storage(f"Removing the episode {self.root.name}"):
             remove_episode(self.root)
 
@@ -182,7 +188,9 @@ def _file_name(name: str) -> str:
     return f"{plain.strip('.')[:60]}-{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
-def _agent_name(inside: str) -> str:
+def _agent_name(inside: str | None) -> str:
+    if inside is None:
+        return "episode"
     if inside == "/files":
         return AGENT_FILES
     parts = inside.split("/")

@@ -11,6 +11,9 @@ import json.scanner
 import struct
 from typing import Any, Final
 
+MAX_DEPTH: Final = 120
+"""Levels of nesting of a message; deeper ones would exhaust the stack of whoever walks them later."""
+
 _HEADER: Final = struct.Struct(">I")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _make_scanner: Any = json.scanner.make_scanner
@@ -31,14 +34,35 @@ def pack(message: dict[str, Any]) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
+def too_deep(value: Any, body: bytes) -> bool:
+    """Whether a value, of which `body` is the JSON, nests deeper than `MAX_DEPTH`. Without recursion."""
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list, tuple))
+        ]
+        if not level:
+            return False
+    return True
+
+
 class Decoder:
     """Bytes in, messages out, whatever the chunks were.
 
     Args:
         limit: The largest body in bytes; a larger one is a `FrameError` before it is received.
+
+    Attributes:
+        size: Bytes of the body that was returned last.
     """
 
     def __init__(self, limit: int) -> None:
+        self.size = 0
         self._limit = limit
         self._buffer = bytearray()
 
@@ -55,7 +79,7 @@ class Decoder:
         """The next whole message, or None until more bytes came.
 
         Raises:
-            FrameError: Too long, not JSON, or not a JSON object.
+            FrameError: Too long, too deep, not JSON, or not a JSON object.
         """
         if len(self._buffer) < _HEADER.size:
             return None
@@ -74,4 +98,7 @@ class Decoder:
             raise FrameError(f"a frame that is not JSON ({type(exc).__name__})") from None
         if not isinstance(message, dict) or used != len(text):
             raise FrameError("a frame that is not one JSON object")
+        if too_deep(message, body):
+            raise FrameError(f"a frame that nests deeper than {MAX_DEPTH} levels")
+        self.size = size
         return message

@@ -8,13 +8,12 @@ frame. Does not know tools: the prelude that the host sends defines what cells s
 
 from __future__ import annotations
 
+import _sitebuiltins
 import ast
 import asyncio
 import builtins
-import collections
 import contextlib
 import inspect
-import io
 import linecache
 import os
 import random
@@ -23,16 +22,18 @@ import threading
 import traceback
 import types
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _VALUE: Final = "__atlas_value__"
 _BALLAST: Final = 2 << 20
-_FIRST_FRAMES, _LAST_FRAMES = 5, 10
+_LEAST_RECURSION: Final = 500
+"""A cell may lower the limit of recursion, but not so far that its own end cannot be told."""
 EXIT_NO_MEMORY: Final = 71
 """Exit status of a worker that had no memory left to say so."""
 
 _write, _read, _exit = os.write, os.read, os._exit
-_format = traceback.format_exception
+_settrace, _setprofile = sys.settrace, sys.setprofile
+_recursion, _set_recursion = sys.getrecursionlimit, sys.setrecursionlimit
 
 
 class HostError(Exception):
@@ -48,6 +49,7 @@ class Channel:
     def __init__(self, fd: int, frames: types.ModuleType) -> None:
         self._fd = fd
         self._pack: Callable[[dict[str, Any]], bytes] = frames.pack
+        self._too_deep: Callable[[Any, bytes], bool] = frames.too_deep
         self._decoder = frames.Decoder(1 << 31)  # the host is trusted, and keeps its own limit
         self.limit = 0
         self._lock = threading.Lock()
@@ -95,6 +97,8 @@ class Channel:
             raise TypeError(
                 f"arguments must be JSON values (str, int, float, bool, None, list, dict): {exc}"
             ) from None
+        if self._too_deep([[payload]], body):  # in the message, it stands two levels deeper
+            raise TypeError("arguments must not nest so deeply: send text or a flatter value")
         if len(body) > self.limit:
             raise HostError(f"The arguments are {len(body)} bytes as JSON; at most {self.limit} can be sent.")
         with self._lock:
@@ -111,111 +115,36 @@ class Channel:
         return reply.get("value")
 
 
-class Output(io.TextIOBase):
-    """`sys.stdout` and `sys.stderr` of all cells: keeps the first characters, counts the rest."""
+class Tools(NamedTuple):
+    """The worker's other modules, each loaded with builtins of its own."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what was written."""
-        self._parts: list[str] = []
-        self._left = self._limit
-        self._total = 0
-
-    def writable(self) -> bool:
-        """Always."""
-        return True
-
-    def write(self, text: str) -> int:
-        """Keep as much of `text` as the limit leaves."""
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        if self._left > 0:
-            self._parts.append(text[: self._left])
-            self._left -= len(self._parts[-1])
-        self._total += len(text)
-        return len(text)
-
-    def take(self) -> tuple[str, bool]:
-        """What was written since the last time, and whether it was cut."""
-        text = "".join(self._parts)
-        cut = self._total - len(text)
-        self.reset()
-        if cut:
-            text += f"\n[output cut: {cut} of {cut + len(text)} characters not shown]"
-        return text, cut > 0
-
-
-def _no_input(prompt: object = "") -> str:
-    raise EOFError("input() cannot be used: nobody types here. Put the value into the code.")
-
-
-def _no_exit(code: object = None) -> None:
-    raise SystemExit(code)
-
-
-def _is_cell(filename: str) -> bool:
-    return filename.startswith("<cell ")
-
-
-def _cell_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
-    """The same traceback with frames of cells only, and few of them."""
-    first: list[types.TracebackType] = []
-    last: collections.deque[types.TracebackType] = collections.deque(maxlen=_LAST_FRAMES)
-    while tb is not None:
-        if _is_cell(tb.tb_frame.f_code.co_filename):
-            (first if len(first) < _FIRST_FRAMES else last).append(tb)
-        tb = tb.tb_next
-    kept: types.TracebackType | None = None
-    for entry in reversed([*first, *last]):
-        kept = types.TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return kept
-
-
-def _shorten(exc: BaseException | None, seen: set[int]) -> None:
-    if exc is None or id(exc) in seen:
-        return
-    seen.add(id(exc))
-    exc.__traceback__ = _cell_frames(exc.__traceback__)
-    _shorten(exc.__cause__, seen)
-    _shorten(exc.__context__, seen)
-    if isinstance(exc, BaseExceptionGroup):
-        for inner in exc.exceptions:
-            _shorten(inner, seen)
-
-
-def _explain(exc: BaseException, memory_mb: int) -> str:
-    """The error's text as the agent reads it."""
-    try:
-        _shorten(exc, set())
-        text = "".join(_format(type(exc), exc, exc.__traceback__)).rstrip("\n")
-    except BaseException as broken:  # noqa: BLE001 - an exception's own __str__ may do anything
-        text = f"{type(exc).__name__} (its text cannot be shown: {type(broken).__name__})"
-    if isinstance(exc, MemoryError):
-        text += f"\nCells may use {memory_mb} MB: work on smaller pieces, or `del` what is no longer needed."
-    elif isinstance(exc, SystemExit):
-        text += "\nexit() ends only this cell: the interpreter and its variables stay."
-    return text
+    frames: types.ModuleType
+    console: types.ModuleType
+    report: types.ModuleType
 
 
 class Interpreter:
     """One persistent namespace, and the cells that ran in it."""
 
-    def __init__(self, channel: Channel, setup: dict[str, Any]) -> None:
+    def __init__(self, channel: Channel, setup: dict[str, Any], tools: Tools) -> None:
         self._channel = channel
-        self._memory_mb: int = setup["memory_mb"]
+        self._setup = setup
         self._limit: int = setup["output_chars"]
         self._ballast = bytearray(_BALLAST)
         self._count = 0
+        self._report = tools.report
+        self._attach = tools.console.attach
+        self._output = tools.console.Output(self._limit)
         main = types.ModuleType("__main__")
         sys.modules["__main__"] = main
         self._names: dict[str, Any] = vars(main)
         self._names["__builtins__"] = builtins
-        self._output = Output(self._limit)
-        for name, value in (("input", _no_input), ("exit", _no_exit), ("quit", _no_exit)):
-            setattr(builtins, name, value)
+        vars(builtins).update(
+            input=tools.console.no_input,
+            exit=tools.console.no_exit,
+            quit=tools.console.no_exit,
+            help=_sitebuiltins._Helper(),
+        )
         random.seed(setup["seed"])
         self._prelude(setup["prelude"])
 
@@ -242,8 +171,28 @@ class Interpreter:
             asyncio.run(outcome)
         value = self._names.pop(_VALUE, None)
         if value is not None:
-            self._names["_"] = value
+            vars(builtins)["_"] = value  # where a prompt keeps it: a cell's own `_` comes first
         return value
+
+    def _attempt(self, code: str) -> dict[str, Any]:
+        """Status, value, error and error_type of a cell."""
+        value: str | None = None
+        try:
+            shown = self._execute(code, f"<cell {self._count}>")
+            if shown is not None:
+                value = self._report.plain(repr(shown))
+        except BaseException as exc:  # noqa: BLE001 - whatever a cell raises is its result
+            _settrace(None)
+            self._names.pop(_VALUE, None)
+            if type(exc) is MemoryError:
+                self._ballast = bytearray()
+                with contextlib.suppress(BaseException):  # closes generators, which may do anything
+                    traceback.clear_frames(exc.__traceback__)
+            if _recursion() < _LEAST_RECURSION:
+                _set_recursion(_LEAST_RECURSION)
+            error, error_type = self._report.explain(exc, self._setup)
+            return {"status": "error", "value": None, "error": error, "error_type": error_type}
+        return {"status": "ok", "value": value, "error": "", "error_type": ""}
 
     def run(self, code: str) -> dict[str, Any]:
         """Run one cell and say what it did, as the body of a `done` frame."""
@@ -251,19 +200,10 @@ class Interpreter:
         if not self._ballast:
             with contextlib.suppress(MemoryError):
                 self._ballast = bytearray(_BALLAST)
-        sys.stdout = sys.stderr = self._output
-        sys.stdin = io.StringIO()
-        done: dict[str, Any] = {"t": "done", "status": "ok", "value": None, "error": "", "error_type": ""}
-        try:
-            value = self._execute(code, f"<cell {self._count}>")
-            if value is not None:
-                done["value"] = repr(value)
-        except BaseException as exc:  # noqa: BLE001 - whatever a cell raises is its result
-            self._names.pop(_VALUE, None)
-            if isinstance(exc, MemoryError):
-                self._ballast = bytearray()
-                traceback.clear_frames(exc.__traceback__)
-            done.update(status="error", error=_explain(exc, self._memory_mb), error_type=type(exc).__name__)
+        self._attach(self._output)
+        done: dict[str, Any] = {"t": "done", **self._attempt(code)}
+        _settrace(None)
+        _setprofile(None)
         done["stdout"], cut = self._output.take()
         for field in ("value", "error"):
             text = done[field]
@@ -277,15 +217,15 @@ class Interpreter:
         return done
 
 
-def serve(fd: int, frames: types.ModuleType) -> None:
+def serve(fd: int, tools: Tools) -> None:
     """Serve cells on `fd` until the host closes it. Never returns."""
-    channel = Channel(fd, frames)
+    channel = Channel(fd, tools.frames)
     setup = channel.receive()
     channel.limit = setup["frame_bytes"]
     try:
-        interpreter = Interpreter(channel, setup)
+        interpreter = Interpreter(channel, setup, tools)
     except BaseException as exc:  # noqa: BLE001 - the host must hear why no cell can run
-        channel.send({"t": "failed", "error": "".join(_format(exc))})
+        channel.send({"t": "failed", "error": "".join(traceback.format_exception(exc))})
         _exit(1)
     channel.send({"t": "ready"})
     while True:

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,15 +23,16 @@ from atlas_gym.errors import SandboxError
 
 _HERE: Final = Path(__file__).resolve().parent
 KERNEL: Final = _HERE.parent / "runtime" / "kernel.py"
-_START_SECONDS: Final = 60.0
-_SPAWN_SECONDS: Final = 20.0
+_START_SECONDS: Final = 180.0
+_SPAWN_SECONDS: Final = 120.0
+"""Both are for what hangs, not for what is slow on a busy machine."""
 _ENVIRONMENT: Final = {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC0", "MALLOC_ARENA_MAX": "1"}
 """Equal cells print equal sets and times; one malloc arena, or every thread would reserve 64 MB."""
 _KEPT: Final = ("LD_LIBRARY_PATH",)
 """What some builds of Python need to start. The zygote forgets its environment once it has."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Spawned:
     """One forked worker, as its owner holds it."""
 
@@ -55,12 +57,15 @@ class Spawned:
             self.pidfd = -1
 
 
+class Refused(SandboxError):
+    """The zygote is well, and says why it cannot fork now."""
+
+
 class Parent:
-    """A running zygote. Thread-safe; belongs to the process that started it."""
+    """A running zygote. Not thread-safe; belongs to the process that started it."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._lock = threading.Lock()
         self._control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with inner:
             self.pid = self._start(inner)
@@ -106,17 +111,18 @@ class Parent:
         """Fork one worker. Blocks for some milliseconds.
 
         Raises:
-            SandboxError: The zygote is gone or cannot fork.
+            SandboxError: The zygote is gone or does not answer.
+            Refused: It cannot fork.
         """
         data, inner_data = socket.socketpair()
         status, inner_status = socket.socketpair()
         request = json.dumps({"sealed": sealed, "memory_mb": memory_mb}).encode()
         try:
-            with self._lock, inner_data, inner_status:
+            with inner_data, inner_status:
                 socket.send_fds(self._control, [request], [inner_data.fileno(), inner_status.fileno()])
                 reply, fds = self._packet(_SPAWN_SECONDS, "fork")
             if "pid" not in reply:
-                raise SandboxError(f"No interpreter could be forked: {reply.get('error')}.")
+                raise Refused(f"No interpreter could be forked: {reply.get('error')}.")
         except OSError as exc:
             data.close()
             status.close()
@@ -131,14 +137,32 @@ class Parent:
 
     def close(self) -> None:
         """End the zygote and all its workers, and wait for it. In a forked owner: only let go of it."""
-        self._control.close()
         if os.getpid() == self.owner:
+            with contextlib.suppress(OSError):  # closing alone says nothing while a fork of ours has a copy
+                self._control.shutdown(socket.SHUT_RDWR)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
+        self._control.close()
 
 
 _current: Parent | None = None
 _guard = threading.Lock()
+"""Held while the zygote is asked, and while this process forks: no fork then holds half of an answer."""
+_living: weakref.WeakSet[Spawned] = weakref.WeakSet()
+
+
+def _parent() -> Parent:
+    global _current
+    if _current is None:
+        _current = Parent()
+    return _current
+
+
+def _discard() -> None:
+    global _current
+    dead, _current = _current, None
+    if dead is not None:
+        dead.close()
 
 
 def parent() -> Parent:
@@ -147,45 +171,48 @@ def parent() -> Parent:
     Raises:
         SandboxError: It does not start; the message holds its traceback.
     """
-    global _current
     with _guard:
-        if _current is None:
-            _current = Parent()
-        return _current
+        return _parent()
 
 
 def spawn(*, sealed: bool, memory_mb: int) -> Spawned:
-    """Fork a worker, from a new zygote if the old one is gone."""
-    first = parent()
-    try:
-        return first.spawn(sealed=sealed, memory_mb=memory_mb)
-    except SandboxError:
-        discard(first)
-        return parent().spawn(sealed=sealed, memory_mb=memory_mb)
+    """Fork a worker, from a new zygote if the old one is gone.
 
-
-def discard(dead: Parent) -> None:
-    """End a zygote and forget it, so that the next `parent()` starts another."""
-    global _current
+    Raises:
+        SandboxError: No zygote starts, or it cannot fork.
+    """
     with _guard:
-        if _current is dead:
-            _current = None
-    dead.close()
+        try:
+            worker = _parent().spawn(sealed=sealed, memory_mb=memory_mb)
+        except Refused:  # every other worker lives on
+            raise
+        except SandboxError:
+            _discard()
+            worker = _parent().spawn(sealed=sealed, memory_mb=memory_mb)
+        _living.add(worker)
+        return worker
 
 
 def shut_down() -> None:
     """End this process's zygote, and with it every worker. The next sandbox starts another."""
-    if _current is not None:
-        discard(_current)
+    with _guard:
+        _discard()
 
 
 def _after_fork() -> None:
-    global _current, _guard
+    """In a fork: let go of the descriptors of the parent's zygote and workers, and of nothing else."""
+    global _current, _guard, _living
     _guard = threading.Lock()
     if _current is not None:
         _current.close()
-    _current = None
+    for worker in list(_living):
+        worker.close()
+    _current, _living = None, weakref.WeakSet()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(
+    before=lambda: _guard.acquire() and None,
+    after_in_parent=lambda: _guard.release(),
+    after_in_child=_after_fork,
+)
 atexit.register(shut_down)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from atlas_gym.errors import SandboxError
 from atlas_gym.sandbox import parent
@@ -25,11 +24,16 @@ from atlas_gym.sandbox.base import (
     lost_notice,
     stable,
 )
+from atlas_gym.sandbox.clock import Clock, Late
 from atlas_gym.sandbox.frames import Decoder, FrameError, pack
 
-_READY_SECONDS = 30.0
-_EXIT_NO_MEMORY = 71
-_STATUS_SECONDS = 5.0
+_READY_SECONDS: Final = 120.0
+_STATUS_SECONDS: Final = 60.0
+"""Both are for what hangs, not for what is slow on a busy machine."""
+_EXIT_NO_MEMORY: Final = 71
+_ENVELOPE: Final = 1 << 16
+_TRAFFIC: Final = 4
+"""Frames of the largest size that the calls of one cell may fill together: the host keeps its calls."""
 
 
 class _Gone(Exception):
@@ -38,28 +42,6 @@ class _Gone(Exception):
 
 class _Breach(Exception):
     """The worker sent what it must not."""
-
-
-class _Late(Exception):
-    """A clock ran out; the message says which."""
-
-
-@dataclass
-class _Clock:
-    """Two clocks of one cell: computing time, which stands still during host calls, and all of it."""
-
-    limits: CellLimits
-    left: float
-    deadline: float
-
-    @classmethod
-    def start(cls, limits: CellLimits) -> _Clock:
-        return cls(limits, limits.seconds, asyncio.get_running_loop().time() + limits.total_seconds)
-
-    def late(self) -> _Late:
-        if self.left <= 0:
-            return _Late(f"The cell computed for more than {self.limits.seconds:g} s")
-        return _Late(f"The cell took more than {self.limits.total_seconds:g} s in all, calls included")
 
 
 class ProcessSandbox:
@@ -72,7 +54,7 @@ class ProcessSandbox:
         self._limits = limits
         self._owner = os.getpid()
         self._worker: parent.Spawned | None = None
-        self._decoder = Decoder(limits.frame_bytes * 4)
+        self._decoder = Decoder(0)
         self._lost = ""
         self._cells = 0
         self._busy = False
@@ -87,14 +69,16 @@ class ProcessSandbox:
         self._worker = await asyncio.to_thread(
             parent.spawn, sealed=self.kind == "sealed", memory_mb=self._limits.memory_mb
         )
-        self._decoder = Decoder(self._limits.frame_bytes * 4)
         limits = self._limits
+        # The largest honest frames: a call, and an end whose every character is escaped as two surrogates.
+        self._decoder = Decoder(max(limits.frame_bytes, 36 * limits.output_chars) + _ENVELOPE)
         setup = {
             "prelude": self._prelude,
             "seed": limits.seed,
             "output_chars": limits.output_chars,
             "frame_bytes": limits.frame_bytes,
             "memory_mb": limits.memory_mb,
+            "sealed": self.kind == "sealed",
         }
         try:
             async with asyncio.timeout(_READY_SECONDS):
@@ -137,12 +121,12 @@ class ProcessSandbox:
         lost = await self._fresh()
         worker = self._worker
         assert worker is not None
-        clock = _Clock.start(self._limits)
+        clock = Clock(self._limits, worker.pid, lambda: worker.signal(signal.SIGKILL))
         try:
             worker.signal(signal.SIGCONT)
             done = await self._converse(worker, code, clock)
             worker.signal(signal.SIGSTOP)
-        except _Late as exc:
+        except Late as exc:
             await self._end()
             return self._stopped("timeout", str(exc), lost)
         except _Breach as exc:
@@ -150,11 +134,15 @@ class ProcessSandbox:
             return self._stopped("breach", f"The interpreter broke its protocol: {exc}", lost)
         except _Gone:
             status = await self._end()
+            if clock.excess:
+                return self._stopped("breach", f"The interpreter was ended: {clock.excess}", lost)
             return self._stopped("died", f"The interpreter {_ending(status)}", lost)
         except BaseException:
             self._drop()
             self._lost = "the cell before was broken off"
             raise
+        finally:
+            clock.stop()
         return self._result(done, lost)
 
     async def _fresh(self) -> str:
@@ -178,38 +166,29 @@ class ProcessSandbox:
             return False
         return False
 
-    async def _converse(self, worker: parent.Spawned, code: str, clock: _Clock) -> dict[str, Any]:
+    async def _converse(self, worker: parent.Spawned, code: str, clock: Clock) -> dict[str, Any]:
         self._cells += 1
-        await self._timed(self._send(worker, {"code": code, "id": self._cells}), clock)
-        calls = 0
+        await clock.timed(self._send(worker, {"code": code, "id": self._cells}))
+        calls = received = 0
         while True:
-            message: dict[str, Any] = await self._timed(self._receive(worker), clock)
+            message: dict[str, Any] = await clock.timed(self._receive(worker))
             match message:
                 case {"t": "done", "id": self._cells}:  # another id: an earlier cell had forged its end
                     return message
                 case {"t": "call", "id": int(ticket), "op": str(op), "payload": dict(payload)}:
                     calls += 1
+                    received += self._decoder.size
                     if calls > self._limits.calls + REFUSALS:
                         raise _Breach(f"{calls} calls in one cell; {self._limits.calls} are allowed")
-                    reply = await self._answer(op, payload, calls, clock)
-                    await self._timed(self._send(worker, {"id": ticket, **reply}), clock)
+                    if received > _TRAFFIC * self._limits.frame_bytes:
+                        reply = {"error": f"The calls of this cell carry {received} bytes; split it up."}
+                    else:
+                        reply = await self._answer(op, payload, calls, clock)
+                    await clock.timed(self._send(worker, {"id": ticket, **reply}))
                 case _:
-                    raise _Breach(f"an unexpected message {str(message)[:80]!r}")
+                    raise _Breach(f"an unexpected message of the fields {sorted(message)[:9]!r:.200}")
 
-    async def _timed(self, work: Any, clock: _Clock) -> Any:
-        """Await the worker while its clocks run."""
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        try:
-            async with asyncio.timeout_at(min(begun + clock.left, clock.deadline)):
-                return await work
-        except TimeoutError:
-            clock.left -= loop.time() - begun
-            raise clock.late() from None
-        finally:
-            clock.left -= loop.time() - begun
-
-    async def _answer(self, op: str, payload: dict[str, Any], calls: int, clock: _Clock) -> dict[str, Any]:
+    async def _answer(self, op: str, payload: dict[str, Any], calls: int, clock: Clock) -> dict[str, Any]:
         """Do what the cell asked, while only the total clock runs."""
         if calls > self._limits.calls:
             return {"error": f"More than {self._limits.calls} calls in one cell; split the work up."}
@@ -283,7 +262,8 @@ class ProcessSandbox:
         status: CellStatus = "error" if done.get("status") == "error" else "ok"
         texts, truncated = {}, bool(done.get("truncated"))
         for name in ("stdout", "value", "error", "error_type"):
-            text, shortened = cut(stable(str(done.get(name) or "")), limit, name)
+            text = done.get(name)
+            text, shortened = cut(stable(text[: 2 * limit] if isinstance(text, str) else ""), limit, name)
             texts[name], truncated = text, truncated or shortened
         value = texts["value"] if isinstance(done.get("value"), str) else None
         return CellResult(

@@ -138,6 +138,15 @@ def _hold_zones() -> None:
     zones.reset_tzpath(to=[])
 
 
+def _know_platform() -> None:
+    """Let `platform` answer from its caches, without this machine's name."""
+    import platform
+
+    known: Any = platform
+    known._uname_cache = platform.uname()._replace(node="sandbox")
+    platform.platform()
+
+
 def preload() -> None:
     """Import, hold and serve. Call once, before the first fork."""
     import warnings
@@ -150,6 +159,7 @@ def preload() -> None:
             except ImportError:  # a Python built without it: cells see the same ImportError
                 continue
     _hold_zones()
+    _know_platform()
     memory = Memory()
     _hold(memory, sysconfig.get_path("stdlib"))
     sys.meta_path.insert(0, memory)

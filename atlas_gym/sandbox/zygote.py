@@ -43,13 +43,6 @@ def load(path: str, *, private: bool = False) -> types.ModuleType:
     return module
 
 
-def _limit_only(kernel: types.ModuleType, memory_mb: int) -> None:
-    """The limits of a sealed worker without its walls."""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-        held = next(int(line.split()[1]) for line in status if line.startswith("VmData:")) << 10
-    kernel.set_limits(data=held + (memory_mb << 20), core=0)
-
-
 class Zygote:
     """Forks workers on request and reports how each ended.
 
@@ -60,9 +53,13 @@ class Zygote:
     def __init__(self, owner: int, kernel: str) -> None:
         here = os.path.dirname(os.path.abspath(__file__))
         load(os.path.join(here, "stdlib.py")).preload()
-        self._frames = load(os.path.join(here, "frames.py"), private=True)
-        self._interpreter = load(os.path.join(here, "interpreter.py"), private=True)
+        self._frames, console, report, self._interpreter = (
+            load(os.path.join(here, f"{name}.py"), private=True)
+            for name in ("frames", "console", "report", "interpreter")
+        )
+        self._tools = self._interpreter.Tools(self._frames, console, report)
         self._kernel = load(kernel)
+        self._seal = load(os.path.join(here, "seal.py"))
         self._pid = os.getpid()
         self._control = socket.socket(fileno=CONTROL)
         self._selector = selectors.DefaultSelector()
@@ -93,21 +90,30 @@ class Zygote:
         message, fds, _, _ = socket.recv_fds(self._control, 4096, 2)
         if not message:
             return False
-        data, status = (socket.socket(fileno=fd) for fd in fds)
-        with data:
-            try:
+        received = [socket.socket(fileno=fd) for fd in fds]
+        try:
+            data, status = received
+            with data:
                 pid = os.fork()
-            except OSError as exc:
-                status.close()
-                self._control.send(json.dumps({"error": f"fork: {exc.strerror}"}).encode())
-                return True
-            if pid == 0:
-                self._become_worker(data, json.loads(message))
-        pidfd = os.pidfd_open(pid)
+                if pid == 0:
+                    self._become_worker(data, json.loads(message))
+            self._watch(pid, status)
+        except (OSError, ValueError) as exc:  # no more processes, no more descriptors: others live on
+            for end in received:
+                end.close()
+            self._control.send(json.dumps({"error": f"{type(exc).__name__}: {exc}"}).encode())
+        return True
+
+    def _watch(self, pid: int, status: socket.socket) -> None:
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         self._workers[pidfd] = (pid, status)
         self._selector.register(pidfd, selectors.EVENT_READ)
         socket.send_fds(self._control, [json.dumps({"pid": pid}).encode()], [pidfd])
-        return True
 
     def _reap(self, pidfd: int) -> None:
         pid, status = self._workers.pop(pidfd)
@@ -135,10 +141,11 @@ class Zygote:
             os.closerange(CONTROL + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             self._kernel.die_with_parent(self._pid)
             if request["sealed"]:
-                self._kernel.seal_cell(memory_mb=request["memory_mb"], cpu_seconds=CPU_SECONDS)
+                self._seal.seal(self._kernel, memory_mb=request["memory_mb"], cpu_seconds=CPU_SECONDS)
             else:
-                _limit_only(self._kernel, request["memory_mb"])
-            self._interpreter.serve(CONTROL, self._frames)
+                self._seal.limit_memory(self._kernel, request["memory_mb"])
+                self._kernel.set_limits(core=0)
+            self._interpreter.serve(CONTROL, self._tools)
         except BaseException:  # noqa: BLE001 - the fork must end here; the host reads why
             os.write(CONTROL, self._frames.pack({"t": "failed", "error": traceback.format_exc()}))
         finally:

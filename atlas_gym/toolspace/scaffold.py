@@ -1,8 +1,8 @@
-"""What a cell can do with tools: the prelude that defines it, and the host that answers (paper, appendix A).
+"""The host that answers what cells ask of tools (paper, appendix A); `preludes` is the cell's side of it.
 
 Owns the operations between both: which tool is meant, its arguments bound, every call recorded, every
-error one that teaches. Does not know sandboxes (the prelude needs only a function `host_call(op,
-payload)`), nor how a call is made.
+error one that teaches; and that whatever a cell sends is no trouble. Does not know sandboxes, nor how a
+call is made.
 """
 
 from __future__ import annotations
@@ -14,211 +14,30 @@ from typing import Any, Final, TypeAlias
 from atlas_gym.errors import AtlasError, ConfigError, UnknownNameError
 from atlas_gym.toolspace.exposure import NotLoaded, View
 from atlas_gym.toolspace.observed import shape_of
+from atlas_gym.toolspace.preludes import MONTY_PRELUDE, PRELUDE
 from atlas_gym.toolspace.records import unknown_tool
 from atlas_gym.toolspace.signatures import ArgumentError, bind
 from atlas_gym.types import Outcome, ToolCall, ToolResult
+from atlas_gym.wire.codec import Unsendable, encode
 
 CallTool: TypeAlias = Callable[[ToolCall], Awaitable[ToolResult]]
 """Makes one call on a server. Never raises for the server's fault."""
 
-PRELUDE: Final = '''
-import json as _json
-
-__all__ = ["MCPServer", "ToolError", "get_tools_info", "load_server", "load_tools", "search_tools", "answer"]
-
-
-class ToolError(Exception):
-    """A tool said no, or cannot be called like this. `.server` and `.tool` say which."""
-
-    def __init__(self, message, server="", tool=""):
-        super().__init__(message)
-        self.server = server
-        self.tool = tool
-
-
-class _Text(str):
-    """A text that shows as it is when it is a cell's last expression."""
-
-    def __repr__(self):
-        return str(self)
-
-
-def _ask(op, payload):
-    try:
-        reply = host_call(op, payload)
-    except HostError as error:
-        raise ToolError(str(error), payload.get("server", ""), payload.get("tool", "")) from None
-    if "error" in reply:
-        raise ToolError(reply["error"], payload.get("server", ""), payload.get("tool", ""))
-    return reply["value"]
-
-
-class _Tool:
-    def __init__(self, server, name):
-        self.server = server
-        self.__name__ = self.name = name
-
-    def __call__(self, *args, **kwargs):
-        payload = {"server": self.server, "tool": self.name, "args": args, "kwargs": kwargs}
-        try:
-            return _ask("call", payload)
-        except TypeError as error:
-            raise TypeError(f"{self.server}.{self.name}: {error}") from None
-
-    def __repr__(self):
-        return f"<tool {self.server}.{self.name}>"
-
-    @property
-    def __doc__(self):
-        return get_tools_info([self])
-
-
-class MCPServer:
-    """One server; its tools are methods, and `tools` lists their names."""
-
-    def __init__(self, name):
-        found = _ask("server", {"server": name})
-        self.name = found["name"]
-        self.description = found["description"]
-        self.tools = found["tools"]
-        for tool in self.tools:
-            self.__dict__[tool] = _Tool(self.name, tool)
-
-    def __getattr__(self, name):
-        if name.startswith("__") or "name" not in self.__dict__:
-            raise AttributeError(f"MCPServer has no attribute {name!r}")
-        found = _ask("resolve", {"server": self.name, "tool": name})
-        if "unknown" in found:
-            raise AttributeError(found["unknown"]) from None
-        return _Tool(self.name, found["tool"])
-
-    def __getitem__(self, name):
-        try:
-            return getattr(self, name)
-        except AttributeError as error:
-            raise KeyError(str(error)) from None
-
-    def __dir__(self):
-        return sorted({*self.tools, "name", "description", "tools"})
-
-    def __repr__(self):
-        return f"MCPServer({self.name!r})"
-
-
-def _named(tools, server):
-    listed = [tools] if isinstance(tools, (str, _Tool)) else list(tools)
-    home = getattr(server, "name", server)
-    return [
-        f"{tool.server}.{tool.name}" if isinstance(tool, _Tool) else f"{home}.{tool}" if home else tool
-        for tool in listed
-    ]
-
-
-def get_tools_info(tools, server=None):
-    """Signatures of tools, given as "server.tool" (or as plain names with `server`), which loads them."""
-    return _Text(_ask("info", {"tools": _named(tools, server)}))
-
-
-def load_tools(server, tools):
-    """Signatures of tools of one server, which loads them."""
-    return get_tools_info(tools, server)
-
-
-def load_server(server):
-    """What a server has, as much as may be shown at once."""
-    return _Text(_ask("load_server", {"server": getattr(server, "name", server)}))
-
-
-def search_tools(query, k=5):
-    """Tools that match some words, one per line."""
-    return _Text(_ask("search", {"query": query, "k": k}))
-
-
-def answer(text):
-    """Give the final answer; the episode ends with this cell."""
-    if not isinstance(text, str):
-        try:
-            text = _json.dumps(text, ensure_ascii=False)
-        except (TypeError, ValueError):
-            text = str(text)
-    _ask("answer", {"text": text})
-'''
-"""For CPython. Every name in its `__all__` becomes visible to cells."""
-
-MONTY_PRELUDE: Final = """
-import json as _json
-
-ToolError = RuntimeError
-
-
-def _ask(op, payload):
-    reply = host_call(op, payload)
-    if "error" in reply:
-        raise ToolError(reply["error"])
-    return reply["value"]
-
-
-class _Tool:
-    def __init__(self, server, name):
-        self.server = server
-        self.name = name
-
-    def __call__(self, *args, **kwargs):
-        return _ask("call", {"server": self.server, "tool": self.name, "args": list(args), "kwargs": kwargs})
-
-    def __repr__(self):
-        return f"<tool {self.server}.{self.name}>"
-
-
-class MCPServer:
-    def __init__(self, name):
-        found = _ask("server", {"server": name})
-        self.name = found["name"]
-        self.description = found["description"]
-        self.tools = found["tools"]
-        for tool in self.tools:
-            setattr(self, tool, _Tool(self.name, tool))
-
-    def __repr__(self):
-        return f"MCPServer({self.name!r})"
-
-
-def _named(tools, server):
-    listed = [tools] if isinstance(tools, (str, _Tool)) else list(tools)
-    home = server.name if isinstance(server, MCPServer) else server
-    names = []
-    for tool in listed:
-        if isinstance(tool, _Tool):
-            names.append(f"{tool.server}.{tool.name}")
-        else:
-            names.append(f"{home}.{tool}" if home else tool)
-    return names
-
-
-def get_tools_info(tools, server=None):
-    return _ask("info", {"tools": _named(tools, server)})
-
-
-def load_tools(server, tools):
-    return get_tools_info(tools, server)
-
-
-def load_server(server):
-    return _ask("load_server", {"server": server.name if isinstance(server, MCPServer) else server})
-
-
-def search_tools(query, k=5):
-    return _ask("search", {"query": query, "k": k})
-
-
-def answer(text):
-    _ask("answer", {"text": text if isinstance(text, str) else _json.dumps(text)})
-"""
-"""For monty, which has neither inheritance nor `__getattr__`: ToolError is RuntimeError there."""
-
 _MISUSE: Final = ("KeyError", "TypeError", "AttributeError", "IndexError")
 _NO_ATTRIBUTE: Final = re.compile(r"'MCPServer' object has no attribute '(\w+)'")
+_AWAITED: Final = re.compile(r"await' expression|be awaited|awaitable is required|a coroutine was expected")
+_NOT_OF_RESULTS: Final = re.compile(
+    r"has no tool '|arguments must (be|not)|(required|unexpected) (positional|keyword)|positional argument"
+)
+"""Errors of the same classes that are about a call and not about what came back."""
 _SHAPES_SHOWN: Final = 4
+_LONGEST_NAME: Final = 200
+_MOST_NAMES: Final = 200
+_LONGEST_ANSWER: Final = 100_000
+_LONGEST_ERROR: Final = 20_000
+"""Characters; a cell can send anything, and looking for the closest of a million names takes its time."""
+_KEPT_BYTES: Final = 10_000
+"""Arguments of a call that was not made are kept up to here."""
 
 
 def prelude(kind: str) -> str:
@@ -249,8 +68,8 @@ class Host:
         self._operations: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "server": self._server,
             "resolve": self._resolve,
-            "info": lambda p: self._view.info(p.get("tools", [])),
-            "load_server": lambda p: self._view.load_server(p.get("server", "")),
+            "info": self._info,
+            "load_server": lambda p: self._view.load_server(_name(p, "server")),
             "search": lambda p: self._view.search(p.get("query", ""), p.get("k", 5)),
             "answer": self._answer,
         }
@@ -275,7 +94,7 @@ class Host:
                 raise ConfigError(f"There is no operation {op[:60]!r}.")
             return {"value": self._operations[op](payload)}
         except AtlasError as exc:
-            return {"error": str(exc)}
+            return {"error": str(exc)[:_LONGEST_ERROR]}
 
     def explain(self, error_type: str, error: str) -> str:
         """A hint for a cell that failed, or "": the shapes of its results, or the tool that was meant.
@@ -290,8 +109,10 @@ class Host:
         missing = _NO_ATTRIBUTE.search(error)
         if missing:
             hints += [str(unknown_tool(missing[1], self._view.toolset.servers[s])) for s in self._servers]
-        if "can't be used in 'await' expression" in error:
+        if _AWAITED.search(error):
             hints.append("Tools are plain functions: call them without await.")
+        if _NOT_OF_RESULTS.search(error.rpartition("\n")[2]):
+            return "\n".join(f"Hint: {hint}" for hint in hints)
         shown = list(self._fresh) or list(self._shapes)[-1:]
         hints += [f"{path} returned {self._shapes[path]}" for path in shown[-_SHAPES_SHOWN:]]
         return "\n".join(f"Hint: {hint}" for hint in hints)
@@ -302,7 +123,7 @@ class Host:
             raise ConfigError(
                 f'MCPServer takes the name of a server, as in MCPServer("name"), not {name!r:.80}.'
             )
-        server = self._view.toolset.server(name)
+        server = self._view.toolset.server(_name(payload, "server"))
         self._servers[server.name] = None
         tools = [tool.python_name for tool in server.tools]
         return {"name": server.name, "description": server.description, "tools": tools}
@@ -310,21 +131,34 @@ class Host:
     def _resolve(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The tool that an attribute means. Unknown is no error: `hasattr` asks too."""
         try:
-            found = self._view.toolset.tool(str(payload.get("server", "")), str(payload.get("tool", "")))
-        except UnknownNameError as exc:
+            found = self._view.toolset.tool(_name(payload, "server"), _name(payload, "tool"))
+        except ConfigError as exc:
             return {"unknown": str(exc)}
         return {"tool": found.python_name}
 
+    def _info(self, payload: Mapping[str, Any]) -> str:
+        names = payload.get("tools", [])
+        if isinstance(names, list | str) and len(names) > _MOST_NAMES:
+            raise ConfigError(f"At most {_MOST_NAMES} tools can be asked about at once.")
+        return self._view.info(
+            [_name({"tool": n}, "tool") for n in names] if isinstance(names, list) else names
+        )
+
     def _answer(self, payload: Mapping[str, Any]) -> None:
+        text = payload.get("text")
         if self.answer is not None:
             raise ConfigError("An answer was given already; the first one counts.")
-        self.answer = str(payload.get("text", ""))
+        if not isinstance(text, str) or len(text) > _LONGEST_ANSWER:
+            raise ConfigError(f"An answer is a text of at most {_LONGEST_ANSWER} characters.")
+        self.answer = _whole(text)
 
     async def _tool(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        server, name = str(payload.get("server", "")), str(payload.get("tool", ""))
+        server, name = _name(payload, "server"), _name(payload, "tool")
         args, kwargs = payload.get("args", []), payload.get("kwargs", {})
         if not isinstance(args, list) or not isinstance(kwargs, dict):
             raise ConfigError("A call takes positional arguments as a list and named ones as an object.")
+        for key in kwargs:
+            _name({"argument": key}, "argument")
         try:
             tool = self._view.require(server, name)
         except NotLoaded as exc:
@@ -334,6 +168,10 @@ class Host:
             return self._refuse(ToolCall(server, name, kwargs, "code"), "invalid_call", exc)
         try:
             arguments = bind(tool, args, kwargs)
+            encode(arguments)
+        except Unsendable as exc:
+            why = ConfigError(f"Nothing was sent to {tool.server}.{tool.python_name}: {exc}.")
+            return self._refuse(ToolCall(tool.server, tool.name, kwargs, "code"), "invalid_call", why)
         except ArgumentError as exc:
             return self._refuse(ToolCall(tool.server, tool.name, kwargs, "code"), "invalid_call", exc)
         result = await self._call(ToolCall(tool.server, tool.name, arguments, "code"))
@@ -347,5 +185,27 @@ class Host:
         return {"value": result.value}
 
     def _refuse(self, call: ToolCall, outcome: Outcome, why: AtlasError) -> dict[str, Any]:
-        self.results.append(ToolResult(call, outcome, text=str(why)))
-        return {"error": str(why)}
+        """Record a call that was not made, as far as its arguments can be kept."""
+        try:
+            arguments = call.arguments if len(encode(call.arguments)) <= _KEPT_BYTES else {}
+        except Unsendable:
+            arguments = {}
+        kept = ToolCall(_whole(call.server), _whole(call.tool), arguments, call.via)
+        text = str(why)[:_LONGEST_ERROR]
+        self.results.append(ToolResult(kept, outcome, text=text))
+        return {"error": text}
+
+
+def _name(payload: Mapping[str, Any], key: str) -> str:
+    """A name that a cell sent: a text, and not too long to be looked for."""
+    value = payload.get(key)
+    if not isinstance(value, str):
+        raise ConfigError(f"The {key} must be text, not {type(value).__name__}.")
+    if len(value) > _LONGEST_NAME:
+        raise ConfigError(f"No {key} has a name of {len(value)} characters.")
+    return value
+
+
+def _whole(text: str) -> str:
+    """`text` without lone surrogates, which no file and no token can hold."""
+    return text.encode("utf-8", "replace").decode()

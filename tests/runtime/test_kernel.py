@@ -20,6 +20,10 @@ import ast, ctypes, errno, importlib.util, os, resource, signal, socket, sys, th
 spec = importlib.util.spec_from_file_location("kernel", sys.argv[1])
 kernel = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(kernel)
+beside = os.path.join(os.path.dirname(os.path.dirname(sys.argv[1])), "sandbox", "seal.py")
+spec = importlib.util.spec_from_file_location("seal", beside)
+seal = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(seal)
 libc = ctypes.CDLL(None, use_errno=True)
 NUMBERS = kernel.syscall_numbers()
 def call(name, *arguments):
@@ -187,7 +191,7 @@ def test_limits_are_capped_by_the_hard_limit() -> None:
 
 SERVER = """
 kernel.no_new_privileges()
-kernel._install(kernel.server_filter(network=NETWORK))
+kernel.install(kernel.server_filter(network=NETWORK))
 """
 
 
@@ -295,7 +299,7 @@ def test_foreign_calls() -> None:
         pid = os.fork()
         if not pid:
             kernel.no_new_privileges()
-            kernel._install(kernel.server_filter(network=False))
+            kernel.install(kernel.server_filter(network=False))
             function()
             os._exit(0)
         results["i386"] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -309,7 +313,9 @@ def test_sealed_cell() -> None:
         import asyncio, json, subprocess, mmap
         asyncio.run(asyncio.sleep(0))
         own = open("/dev/null")
-        walls = kernel.seal_cell(memory_mb=64, cpu_seconds=20)
+        with open("/proc/self/maps", "rb") as file:
+            maps = file.readlines()
+        walls = seal.seal(kernel, memory_mb=64, cpu_seconds=20)
         results["walls"] = walls.landlock_abi >= 6 and walls.seccomp
         results["open"] = attempt(open, "/etc/passwd")
         results["stat"] = attempt(os.stat, "/etc/passwd")
@@ -332,6 +338,12 @@ def test_sealed_cell() -> None:
         except MemoryError:
             results["memory"] = "MemoryError"
         held = None
+        libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+        where = lambda found: "EPERM" if found in (None, 2**64 - 1) else "mapped"
+        results["stack mapping"] = where(libc.mmap(None, ctypes.c_size_t(1 << 34), 3, 0x122, -1, 0))
+        stack = next(line for line in maps if b"[stack]" in line).split(b"-")[0]
+        grown = libc.mremap(ctypes.c_void_p(int(stack, 16)), 4096, ctypes.c_size_t(1 << 34), 1)
+        results["grown stack"] = where(grown)
         thread = threading.Thread(target=results.__setitem__, args=("thread", 1))
         thread.start(); thread.join()
         results["asyncio"] = asyncio.run(asyncio.sleep(0.001, "slept"))
@@ -346,6 +358,7 @@ def test_sealed_cell() -> None:
         "asyncio": "slept",
         "random": 8,
         "time": None,
+        "stat": "ENOENT",
     }
     assert {name: found[name] for name in works} == works
     assert {name for name, value in found.items() if value != "EPERM"} == set(works)
@@ -354,7 +367,7 @@ def test_sealed_cell() -> None:
 def test_sealed_cell_without_threads() -> None:
     found = inside(
         """
-        kernel.seal_cell(memory_mb=64, cpu_seconds=20, threads=False)
+        seal.seal(kernel, memory_mb=64, cpu_seconds=20, threads=False)
         try:
             threading.Thread(target=int).start()
         except RuntimeError:

@@ -34,7 +34,7 @@ def test_the_usual_entry(tmp_path: Path) -> None:
     )["files"]
     assert made.registry == "user"
     assert made.command == ("npx", "-y", "some-server", "/data", "3")
-    assert made.env == {"MODE": "{fast}", "PORT": "80"}
+    assert made.env == {"PYTHONHASHSEED": "0", "MODE": "{fast}", "PORT": "80"}
     assert made.network == ("*",)
     assert made.read_only == ()
 
@@ -58,7 +58,7 @@ def test_the_users_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         {"a": {"command": "x", "env": {"KEY": "${KEY}", "B": "pre-${OTHER_KEY}-${env:OTHER_KEY}"}}},
     )["a"]
     assert "KEY" in made.env_allow
-    assert made.env == {"B": "pre-s3cret-s3cret"}
+    assert made.env == {"PYTHONHASHSEED": "0", "B": "pre-s3cret-s3cret"}
     assert "s3cret" not in repr(made)
     with pytest.raises(ManifestError, match=r"env\.B.*variable NOT_SET_HERE, which is not set"):
         parse(tmp_path, {"a": {"command": "x", "env": {"B": "${NOT_SET_HERE}"}}})

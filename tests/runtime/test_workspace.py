@@ -218,6 +218,21 @@ def test_close_survives_hostile_trees(workspace: Workspace, tmp_path: Path) -> N
     assert not workspace.root.exists()
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_leaves_its_parents_episode_alone(workspace: Workspace) -> None:
+    pid = os.fork()
+    if pid == 0:
+        workspace.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert workspace.files.is_dir()
+
+
+def test_the_name_of_the_tree_is_not_shown(workspace: Workspace) -> None:
+    name = workspace.root.name
+    assert workspace.to_agent(f"X={name}\n{workspace.root}/files/a") == "X=episode\n/workspace/a"
+
+
 def test_unwritable_place_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ATLAS_RUN", str(tmp_path / "file" / "run"))

@@ -143,9 +143,14 @@ class Scaffold(NamedTuple):
     host: Callable[[], Host]
 
 
+def new_host() -> Host:
+    """A host over the fake servers, everything loaded."""
+    return Host(View(toolset(SERVERS), "eager", "code"), call)
+
+
 @pytest.fixture(scope="session")
 def scaffold() -> Scaffold:
-    return Scaffold(SERVERS, lambda: Host(View(toolset(SERVERS), "eager", "code"), call))
+    return Scaffold(SERVERS, new_host)
 
 
 MONTY_DIFFERS = {

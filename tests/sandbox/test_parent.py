@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -80,16 +82,85 @@ def test_timeouts_and_deaths_leave_nothing_behind() -> None:
 
 def test_a_dead_zygote_is_replaced() -> None:
     async def main() -> None:
-        sandbox = await open_sandbox("local", call=nothing)
+        sandbox: Any = await open_sandbox("local", call=nothing)
         zygote = parent()
         os.kill(zygote.pid, signal.SIGKILL)
+        assert await asyncio.to_thread(ended, sandbox._worker.pidfd)
         first = await sandbox.run("1")
-        assert first.status == "died" or first.restarted
-        assert (await sandbox.run("2")).value == "2"
+        assert (first.value, first.restarted) == ("1", True)
         assert parent().pid != zygote.pid
         await sandbox.close()
 
     asyncio.run(main())
+
+
+def test_a_zygote_that_cannot_fork_says_so_and_its_workers_live_on() -> None:
+    async def main() -> None:
+        sandbox = await open_sandbox("local", call=nothing)
+        await sandbox.run("x = 5")
+        zygote = parent().pid
+        soft, hard = resource.prlimit(zygote, resource.RLIMIT_NOFILE)
+        held = len(os.listdir(f"/proc/{zygote}/fd"))
+        for more in range(4):
+            resource.prlimit(zygote, resource.RLIMIT_NOFILE, (held + more, hard))
+            with contextlib.suppress(SandboxError):
+                await (await open_sandbox("local", call=nothing)).close()
+        resource.prlimit(zygote, resource.RLIMIT_NOFILE, (held, hard))
+        with pytest.raises(SandboxError, match="No interpreter could be forked"):
+            await open_sandbox("local", call=nothing)
+        resource.prlimit(zygote, resource.RLIMIT_NOFILE, (soft, hard))
+        assert (await sandbox.run("x")).value == "5"
+        another = await open_sandbox("local", call=nothing)
+        assert (await another.run("2")).value == "2"
+        assert parent().pid == zygote
+        await another.close()
+        await sandbox.close()
+
+    asyncio.run(main())
+
+
+def test_the_end_does_not_wait_for_copies_of_the_control_socket() -> None:
+    value("1")
+    zygote = parent()
+    copy = os.dup(zygote._control.fileno())  # what a process forked at a bad moment would hold
+    shut_down()
+    assert not os.path.exists(f"/proc/{zygote.pid}")
+    os.close(copy)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_fork_waits_for_a_spawn_and_inherits_nothing_of_it() -> None:
+    async def main() -> None:
+        boxes: list[Any] = []
+
+        async def spawn_many() -> None:
+            for _ in range(20):
+                boxes.append(await open_sandbox("local", call=nothing))
+
+        before = sockets()
+        work = asyncio.create_task(spawn_many())
+        for _ in range(10):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(min(99, sockets()))
+            _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+            assert os.waitstatus_to_exitcode(status) <= before
+        await work
+        assert [(await box.run("1")).value for box in boxes] == ["1"] * 20
+        for box in boxes:
+            await box.close()
+
+    value("1")
+    asyncio.run(main())
+
+
+def sockets() -> int:
+    """How many sockets this process holds."""
+    held = 0
+    for fd in descriptors():
+        with contextlib.suppress(OSError):  # the descriptor that listed them
+            held += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
+    return held
 
 
 def test_the_next_sandbox_starts_another_zygote_after_shut_down() -> None:
@@ -212,7 +283,7 @@ def test_a_forged_end_of_a_cell_ends_the_interpreter() -> None:
 
 
 def test_modules_that_were_not_preloaded_can_be_imported() -> None:
-    assert value("import sched, wave, colorsys, chunk\n'ok'", "local") == "'ok'"
+    assert value("import sched, wave, colorsys, cmd\n'ok'", "local") == "'ok'"
 
 
 @pytest.mark.skipif(bool(available("sealed")), reason=available("sealed") or "available")

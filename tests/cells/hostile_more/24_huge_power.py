@@ -1,0 +1,2 @@
+y = 10 ** 10 ** 8
+print(y.bit_length())

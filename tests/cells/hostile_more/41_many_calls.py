@@ -1,0 +1,6 @@
+math = MCPServer("Math")
+n = 0
+while True:
+    try: math.add(a=n, b=1)
+    except BaseException: pass
+    n += 1

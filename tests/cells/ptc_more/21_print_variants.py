@@ -1,0 +1,10 @@
+import sys
+print(); print(1, "a", None, True, 2.0, [1], {"k": (1,)}, sep=" | ", end="!\n")
+print("no newline", end=""); print(" joined", flush=True)
+print(*range(5), sep=","); print("a\rb"); print("x" * 3, file=sys.stdout)
+print({1, 2, 3}, frozenset([1]), range(3), slice(1, 2), b"b", bytearray(b"z"), memoryview(b"q").tolist(), ..., NotImplemented, int, len)
+print(1e16, 1e-5, 0.1 + 0.2, -0.0, float("inf"), float("nan"), 1_000_000, 10**25, 3 + 4j, 1 / 3, 100.0, 5e-324)
+print("%s %5.2f %-5d| %05d %x %e %% %r %c" % ("s", 3.14159, 42, 42, 255, 12345.6789, "r", "c"))
+x = 3; print(f"{x=} {x!r:>4} {x:04d} {x:b} {'a' if x else 'b'} {x**2 = :>6} {{}} {'nested ' + f'{x}'}")
+print(type(x), type(print), type(lambda: 0), type(None), type(iter([])))
+print(print("inner"))

@@ -1,0 +1,11 @@
+import calendar, time, datetime as dt
+print(calendar.month(2024, 2)); print(calendar.monthrange(2025, 2), calendar.isleap(2100), calendar.day_name[0], list(calendar.month_abbr)[:4])
+t0 = time.perf_counter(); time.sleep(0.01); print(time.perf_counter() - t0 >= 0.01, time.monotonic() > 0, time.time() > 1.6e9, time.process_time() >= 0)
+print(time.strftime("%Y-%m-%d", time.gmtime(86400)), time.tzname, time.mktime(time.strptime("2025-01-02", "%Y-%m-%d")), time.localtime(0)[:6])
+d = dt.date(2025, 3, 3)
+print(d.isocalendar(), d.weekday(), (dt.date(2025, 12, 24) - d).days, d.replace(day=31), dt.date.fromordinal(738000), dt.time(9, 30).isoformat(), dt.datetime(2025, 3, 3, 9, 30).isoformat(" ", "minutes"))
+print([(d + dt.timedelta(n)).isoformat() for n in range(7) if (d + dt.timedelta(n)).weekday() < 5])
+try: dt.date(2025, 2, 30)
+except ValueError as e: print(e)
+print(dt.datetime.fromisoformat("2025-03-03T09:00:00+02:00"), dt.timedelta(hours=25), str(dt.timedelta(days=2, seconds=5)), abs(dt.timedelta(-1)))
+dt.date.today().year > 2020, dt.datetime.now().tzinfo, dt.datetime.now().astimezone().tzname()
