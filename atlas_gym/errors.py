@@ -115,17 +115,17 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return part[0] if part else None
 
 
-def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownNameError:
+def unknown(kind: str, name: object, known: Iterable[str], hint: str = "") -> UnknownNameError:
     """An `UnknownNameError` that names the closest known name and lists some.
 
     Args:
         kind: What was looked up ("server", "suite", "exposure").
-        name: What was asked for.
+        name: What was asked for; anything that is no text is near to nothing.
         known: Every name that would have been right.
         hint: The next step, added at the end.
     """
     names = sorted(known)
-    near = closest(name, names)
+    near = closest(name, names) if isinstance(name, str) else None
     parts = [f"Unknown {kind} {name!r}."]
     if near:
         parts.append(f"Did you mean {near!r}?")

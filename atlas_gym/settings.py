@@ -55,7 +55,8 @@ def storage(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
+        where = f" ({exc.filename})" if exc.filename else ""
         raise StorageError(
-            f"{what}: {exc.strerror or exc} ({exc.filename or 'no file named'}). Free some space, or set "
-            "ATLAS_CACHE (server environments) or ATLAS_RUN (episodes) to a directory you can write."
+            f"{what}: {exc.strerror or exc}{where}. Free some space or give another path; ATLAS_CACHE is "
+            "where server environments go, ATLAS_RUN where episodes do."
         ) from exc

@@ -20,10 +20,15 @@ def make_ready(world: World, names: Iterable[str]) -> dict[str, str]:
         world: Whose servers; in-process ones need nothing.
         names: Which ones.
 
+    Raises:
+        ConfigError: The suite brings no in-process servers, or not these.
+
     Returns:
         Server -> why it cannot be used here; each was said on the screen.
     """
     if world.config.runtime == "memory":
+        for name in names:
+            world.catalog.get(name)
         return {}
     missing: dict[str, str] = {}
     wanted = sorted(set(names))

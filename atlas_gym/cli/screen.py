@@ -10,7 +10,11 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+_WIDEST = 1_000
 
 
 def out() -> Console:
@@ -21,6 +25,19 @@ def out() -> Console:
 def err() -> Console:
     """Standard error as it is now."""
     return Console(stderr=True, highlight=False)
+
+
+def narrow(console: Console, columns: int) -> bool:
+    """Whether a list must leave out what is not essential: on a terminal of less than so many columns."""
+    return console.is_terminal and console.width < columns
+
+
+def show_table(console: Console, table: Table) -> None:
+    """A list, cut to a terminal's width; whole where it goes into a file or another program."""
+    if not console.is_terminal:
+        console = Console(file=console.file, width=_WIDEST, highlight=False)
+        console.width = Measurement.get(console, console.options, table).maximum
+    console.print(table)
 
 
 def show_error(message: str) -> None:

@@ -52,29 +52,37 @@ def list_servers(mcp_json: McpJson = None, as_json: AsJson = False) -> None:
       atlas-gym servers list --json | jq '.[].name'
       atlas-gym servers list --mcp-json ~/mcp.json
     """
-    from atlas_gym.cli.screen import out
+    from atlas_gym.cli.screen import narrow, out, show_table
     from atlas_gym.runtime.catalog import Catalog
 
     rows = [described(server) for server in Catalog.load(mcp_json=mcp_json)]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table(box=None, pad_edge=False, expand=True)
+    console = out()
+    few = narrow(console, 90)
+    table = Table(box=None, pad_edge=False)
     widest = max((len(row["name"]) for row in rows), default=0)
-    for column, width in (("server", widest), ("tools", 5), ("state", 9), ("status", 13)):
-        right = column == "tools"
-        table.add_column(column, width=width, no_wrap=True, justify="right" if right else "left")
-    table.add_column("what it does", no_wrap=True, overflow="ellipsis", ratio=1)
+    for column, width in (
+        ("server", widest),
+        ("tools", 5),
+        ("status", 13),
+        *(() if few else (("state", 9),)),
+    ):
+        table.add_column(
+            column, min_width=width, no_wrap=True, justify="right" if column == "tools" else "left"
+        )
+    if not few:
+        table.add_column("what it does", no_wrap=True, overflow="ellipsis")
     for row in rows:
         colour = {"installed": "green", "unavailable": "red"}.get(row["status"], "yellow")
         table.add_row(
             escape(row["name"]),
             "?" if row["tools"] is None else str(row["tools"]),
-            row["state"],
             f"[{colour}]{row['status']}[/]",
-            escape(row["description"]),
+            *(() if few else (row["state"], escape(row["description"]))),
         )
-    out().print(table)
+    show_table(console, table)
     for row in rows:
         if row["reason"]:
             out().print(f"\n[red]{escape(row['name'])}[/]: {escape(row['reason'])}", soft_wrap=True)
@@ -260,8 +268,8 @@ def _report(
             table.add_row(name, f"[green]{done}[/], {tools} tools")
         for name, why in out_of_reach.items():
             table.add_row(name, f"[yellow]unavailable:[/] {escape(why)}")
-        for name, why in bad.items():
-            table.add_row(name, f"[red]failed:[/] {escape(why)}")
         out().print(table)
+        for name, why in bad.items():  # not in the table, whose cells would break the command to try
+            out().print(f"[red]{escape(name)} failed:[/] {escape(why)}", soft_wrap=True)
     if bad:
         raise typer.Exit(FAILED)

@@ -13,13 +13,14 @@ from rich.table import Table
 
 from atlas_gym import settings
 from atlas_gym.cli.ready import make_ready, playable
-from atlas_gym.cli.screen import err, out, progress
+from atlas_gym.cli.screen import err, narrow, out, progress, show_table
 from atlas_gym.context.budget import Budget
 from atlas_gym.env.world import World, WorldConfig
 from atlas_gym.errors import unknown
 from atlas_gym.rollout.predict import predict
 from atlas_gym.rollout.variants import chosen
 from atlas_gym.rollout.verify import FLOOR, Proof, Report, verify
+from atlas_gym.sandbox import choose
 from atlas_gym.task.lint import lint
 from atlas_gym.task.model import Task
 from atlas_gym.task.suite import load_suite
@@ -30,19 +31,19 @@ def show_list(suite_name: str, split: str | None) -> None:
     suite = load_suite(suite_name)
     tasks = suite.tasks if split is None else suite.split(split).tasks
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("task", "split", "difficulty", "servers", "distractors", "checks"):
-        table.add_column(column)
+    console = out()
+    few = narrow(console, 100)
+    for column in ("task", "split", "difficulty", "servers", *(() if few else ("distractors", "checks"))):
+        table.add_column(column, no_wrap=column != "servers", overflow="fold")
     for task in tasks:
         table.add_row(
             escape(task.id),
             task.split,
             task.difficulty,
             escape(", ".join(task.servers)),
-            str(len(task.distractors)),
-            str(len(task.checks)),
+            *(() if few else (str(len(task.distractors)), str(len(task.checks)))),
         )
-    console = out()
-    console.print(table)
+    show_table(console, table)
     levels = Counter(task.difficulty for task in tasks)
     counts = ", ".join(f"{n} {level}" for level, n in sorted(levels.items()))
     console.print(f"\n{suite.name} {suite.version}: {len(tasks)} tasks ({counts}).")
@@ -91,6 +92,8 @@ def verify_suite(
 ) -> int:
     """Prove tasks and print the report. Returns the exit code."""
     variants = chosen(names)
+    if any(variant.execution == "code" for variant in variants):
+        choose(sandbox)
     world = World.shared(WorldConfig(suite=suite_name, runtime=runtime))
     tasks = _selected(world.suite.tasks, only)
     missing = make_ready(world, {name for task in tasks for name in task.visible})

@@ -82,7 +82,7 @@ class Grammar:
             text: What the agent wrote, at most `MAX_ACTION_CHARS` of which are read.
         """
         text = text[:MAX_ACTION_CHARS]
-        if not _encodable(text):
+        if not encodable(text):
             return (self._invalid("The message holds lone surrogates, which are no characters."),)
         if "</think>" in text:
             text = text.rpartition("</think>")[2]
@@ -213,12 +213,7 @@ class Grammar:
             if tool and "call_tool" in self.operations:
                 return Action("call_tool", {"server": server, "tool": tool, "arguments": dict(arguments)})
         if name not in self.operations:
-            near = closest(name, self.operations)
-            hint = f" Did you mean {near!r}?" if near else ""
-            if "call_tool" in self.operations and name not in _KEYS:
-                hint += ' Tools of servers are called through call_tool with "server" and "tool".'
-            if self.code and name not in _KEYS:
-                hint += " Tools of servers are called in code, through MCPServer(...)."
+            hint = self._instead_of(name)
             return self._invalid(f"There is no operation {name!r}.{hint}")
         kind: ActionKind = name  # type: ignore[assignment]  # it is one of `operations`, all ActionKinds
         aliases = _ALIASES[name]
@@ -233,6 +228,18 @@ class Grammar:
             wrong += [f"does not take {', '.join(map(repr, extra))}"] if extra else []
             return self._invalid(f"{name} {' and '.join(wrong)}; it takes {takes}.")
         return self._typed(kind, clean)
+
+    def _instead_of(self, name: str) -> str:
+        """What to do where an operation is not offered."""
+        if name == "run_code":
+            return " Code is not run here: call tools one by one."
+        if name in _KEYS and name != "call_tool":
+            return " It is not needed here: the prompt shows every tool, or the other operations find them."
+        near = closest(name, self.operations) if name not in _KEYS else None
+        hint = f" Did you mean {near!r}?" if near else ""
+        if "call_tool" in self.operations:
+            hint += ' Tools of servers are called through call_tool with "server" and "tool".'
+        return hint + (" Tools of servers are called in code, through MCPServer(...)." if self.code else "")
 
     def _typed(self, kind: ActionKind, given: dict[str, Any]) -> Action:
         if kind == "answer" and not isinstance(given["text"], str):
@@ -288,7 +295,7 @@ def _unsendable(value: object) -> str:
         item = stack.pop()
         if isinstance(item, float) and (item != item or item in (float("inf"), float("-inf"))):
             return "NaN or Infinity, which JSON does not have"
-        if isinstance(item, str) and not _encodable(item):
+        if isinstance(item, str) and not encodable(item):
             return "lone surrogates, which are no characters"
         if isinstance(item, dict):
             stack += [*item.keys(), *item.values()]
@@ -297,7 +304,8 @@ def _unsendable(value: object) -> str:
     return ""
 
 
-def _encodable(text: str) -> bool:
+def encodable(text: str) -> bool:
+    """Whether a text is one: lone surrogates have no UTF-8 form."""
     try:
         text.encode()
     except UnicodeEncodeError:

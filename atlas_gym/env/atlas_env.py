@@ -6,8 +6,9 @@ Owns spaces, seeding, `info` and the choice of task. Does not know how a turn is
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import gymnasium as gym
@@ -15,9 +16,12 @@ import numpy as np
 from gymnasium import spaces
 
 from atlas_gym.context.budget import Budget
+from atlas_gym.env import arguments
 from atlas_gym.env.episode import Episode, EpisodeSettings, StepResult
-from atlas_gym.env.world import World, WorldConfig
-from atlas_gym.errors import ConfigError, unknown
+from atlas_gym.env.world import RUNTIMES, World, WorldConfig
+from atlas_gym.errors import ConfigError
+from atlas_gym.sandbox import KINDS as SANDBOXES
+from atlas_gym.sandbox import choose
 from atlas_gym.spaces import Unicode
 from atlas_gym.task.model import Task
 from atlas_gym.toolspace.prompts import EXECUTIONS, EXPOSURES
@@ -29,6 +33,9 @@ TEXT_LENGTH: Final = 400_000
 ACTION_LENGTH: Final = 100_000
 OPTIONS: Final = ("task_id",)
 SPLITS: Final = ("train", "test", "unseen")
+
+_inherited: list[Episode] = []
+"""Episodes of a fork's parent, kept for ever: collecting one here could end what the parent still uses."""
 
 
 class AtlasEnv(gym.Env[dict[str, Any], str]):
@@ -84,36 +91,30 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         prose_answer: bool = True,
         render_mode: str | None = None,
     ) -> None:
-        if exposure not in EXPOSURES:
-            raise unknown("exposure", exposure, EXPOSURES)
-        if execution not in EXECUTIONS:
-            raise unknown("execution", execution, EXECUTIONS)
-        if split is not None and split not in SPLITS:
-            raise unknown("split", split, SPLITS)
-        if render_mode not in (None, "ansi"):
-            raise unknown("render mode", str(render_mode), ["ansi"])
-        if distractors < 0:
-            raise ConfigError(f"distractors={distractors} is negative; give 0 or more servers to add.")
+        if render_mode is not None:
+            arguments.one_of("render mode", render_mode, self.metadata["render_modes"])
+        if mcp_json is not None and runtime == "memory":
+            raise ConfigError("mcp_json needs runtime='process': no server of it can run in this process.")
         self.render_mode = render_mode
-        self._split = split
-        self._servers = tuple(servers)
-        self._distractors = distractors
+        self._split = None if split is None else arguments.one_of("split", split, SPLITS)
+        self._servers = arguments.texts("servers", servers, "my-server")
+        self._distractors = arguments.whole("distractors", distractors)
         self._config = WorldConfig(
-            suite=suite,
-            task_seed=task_seed,
-            toolspace=toolspace,
-            runtime=runtime,
-            tokenizer=tokenizer,
-            template=template,
-            mcp_json=mcp_json,
+            suite=arguments.text("suite", suite, "core"),
+            task_seed=arguments.whole("task_seed", task_seed),
+            toolspace=arguments.text("toolspace", toolspace, "core"),
+            runtime=arguments.one_of("runtime", runtime, RUNTIMES),
+            tokenizer=None if tokenizer is None else arguments.text("tokenizer", tokenizer, "qwen3"),
+            template=arguments.text("template", template, "qwen3"),
+            mcp_json=None if mcp_json is None else arguments.text("mcp_json", mcp_json, "mcp.json"),
         )
         self._settings = EpisodeSettings(
-            exposure=exposure,
-            execution=execution,
-            budget=Budget.from_mapping(budget or {}),
-            sandbox=sandbox,
-            strict=strict,
-            prose_answer=prose_answer,
+            exposure=arguments.one_of("exposure", exposure, EXPOSURES),
+            execution=arguments.one_of("execution", execution, EXECUTIONS),
+            budget=Budget.from_mapping(arguments.mapping("budget", budget, "{'turns': 30}")),
+            sandbox=arguments.one_of("sandbox", sandbox, ("auto", *SANDBOXES)),
+            strict=arguments.flag("strict", strict),
+            prose_answer=arguments.flag("prose_answer", prose_answer),
         )
         count = spaces.Box(0, np.iinfo(np.int64).max, shape=(), dtype=np.int64)
         self.observation_space = spaces.Dict(
@@ -127,6 +128,8 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         )
         self.action_space = Unicode(ACTION_LENGTH)
         self._episode: Episode | None = None
+        self._owner = 0
+        self._busy = False
         self._last = StepResult("", 0.0, False, False)
 
     @property
@@ -139,10 +142,14 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         """The episode that is being played.
 
         Raises:
-            ConfigError: `reset` was not called yet.
+            ConfigError: `reset` was not called yet, or only before a fork.
         """
         if self._episode is None:
-            raise ConfigError("There is no episode yet. Call env.reset() first.")
+            raise ConfigError("There is no episode. Call env.reset() first.")
+        if self._owner != os.getpid():
+            raise ConfigError(
+                "This episode belongs to the process that this one was forked from. Call env.reset() here."
+            )
         return self._episode
 
     @property
@@ -166,8 +173,9 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
 
         Raises:
             ConfigError: Unknown task or option, or a server of the task cannot run on this machine.
+            SandboxError: Code cannot be run here the way that `sandbox` says.
         """
-        episode = self._draw(seed, options)
+        episode = self.draw(seed, options)
         return portal().run(self.areset(episode))
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -175,24 +183,29 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
 
         Args:
             action: Text; a `SampledText` carries the sampled token ids, which are then used as they are.
+
+        Raises:
+            ConfigError: The action is no text at all, or `reset` was not called yet.
         """
-        return portal().run(self.astep(action))
+        return portal().run(self.astep(arguments.message(action)))
 
     def draw(self, seed: int | None, options: Mapping[str, Any] | None) -> Episode:
         """Seed this environment and make (not open) the episode that the seed and options name."""
-        return self._draw(seed, dict(options) if options is not None else None)
-
-    def _draw(self, seed: int | None, options: dict[str, Any] | None) -> Episode:
-        super().reset(seed=seed, options=options)
-        given = options or {}
+        super().reset(seed=seed)
+        given = arguments.mapping("options", options, "{'task_id': 'core/...'}")
         for key in given:
-            if key not in OPTIONS:
-                raise unknown("reset option", key, OPTIONS)
+            arguments.one_of("reset option", key, OPTIONS)
         tasks = self.tasks()
         if not tasks:
             raise ConfigError(f"Suite {self._config.suite!r} has no task in split {self._split!r}.")
         index = int(self.np_random.integers(len(tasks)))
-        task = self.world.suite.get(given["task_id"]) if "task_id" in given else tasks[index]
+        task = tasks[index]
+        if "task_id" in given:
+            task = self.world.suite.get(arguments.text("task_id", given["task_id"], task.id))
+        if self._settings.execution == "code":
+            choose(
+                self._settings.sandbox
+            )  # here it is an error; in the first cell it would end every episode
         visible = dict.fromkeys([*task.visible, *(self.world.catalog.get(n).name for n in self._servers)])
         pool = [name for name in self.world.toolspace if name not in visible]
         if self._distractors:
@@ -206,23 +219,58 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         return Episode(self.world, task, tuple(sorted(visible)), self._settings, seed)
 
     async def areset(self, episode: Episode) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The asynchronous half of `reset`, on the loop of `portal()`."""
-        if self._episode is not None:
-            await self._episode.close()
-        self._episode = episode
-        self._last = StepResult("", 0.0, False, False)
-        await episode.open()
+        """The asynchronous half of `reset`, on the loop of `portal()`; nothing is left of one that fails."""
+        with self._alone():
+            before = self._dropped()
+            if before is not None:
+                await before.close()
+            try:
+                await episode.open()
+            except BaseException:
+                await episode.close()
+                raise
+            self._episode, self._owner = episode, os.getpid()
+            self._last = StepResult("", 0.0, False, False)
         return self._observation(), self.info()
 
     async def astep(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """The asynchronous half of `step`; after the end it repeats the last observation, reward 0."""
         episode = self.episode
-        if episode.done:
-            self._last = StepResult(self._last.observation, 0.0, self._last.terminated, self._last.truncated)
-        else:
-            self._last = await episode.step(action)
+        with self._alone():
+            if episode.done:
+                last = self._last
+                self._last = StepResult(last.observation, 0.0, last.terminated, last.truncated)
+            else:
+                try:
+                    self._last = await episode.step(action)
+                except BaseException:  # half a turn (Ctrl-C): nothing can go on from here
+                    self._episode = None
+                    await episode.close()
+                    raise
         last = self._last
         return self._observation(), last.reward, last.terminated, last.truncated, self.info()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One reset or step at a time; entered on the loop only, so that asking and setting is one."""
+        if self._busy:
+            raise ConfigError(
+                "This environment is in the middle of a step or reset, called from another thread or task. "
+                "Wait for it, or make an environment for each."
+            )
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def _dropped(self) -> Episode | None:
+        """The episode, which is no longer this environment's; None where a fork's parent still plays it."""
+        episode, self._episode = self._episode, None
+        if episode is not None and self._owner != os.getpid():
+            _inherited.append(episode)
+            return None
+        return episode
 
     def _observation(self) -> dict[str, Any]:
         episode = self.episode
@@ -262,12 +310,13 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
 
     def close(self) -> None:
         """End the episode's servers, sandbox and workspace. Idempotent."""
-        episode, self._episode = self._episode, None
+        episode = self._dropped()
         if episode is not None:
             portal().run(episode.close())
         super().close()
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):  # a constructor that failed half-way
-            if self._episode is not None and not sys.is_finalizing():
-                portal().submit(self._episode.close())
+            episode = self._dropped()
+            if episode is not None and not sys.is_finalizing():
+                portal().submit(episode.close())

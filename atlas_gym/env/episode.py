@@ -8,6 +8,7 @@ Does not know Gymnasium, judges or models.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,7 +16,7 @@ from typing import Final
 from atlas_gym.context.budget import Budget
 from atlas_gym.context.conversation import Conversation
 from atlas_gym.context.fit import fit
-from atlas_gym.env.actions import MAX_ACTION_CHARS, Grammar
+from atlas_gym.env.actions import MAX_ACTION_CHARS, Grammar, encodable
 from atlas_gym.env.dispatch import Dispatcher, Piece
 from atlas_gym.env.world import World
 from atlas_gym.errors import AtlasError
@@ -115,7 +116,7 @@ class Episode:
         self._guard.add_done_callback(_guards.discard)
         toolset = await asyncio.to_thread(self.world.toolset, self.servers)
         view = View(toolset, self.settings.exposure, self.settings.execution, strict=self.settings.strict)
-        self._workspace = workspace = await asyncio.to_thread(self._lay_out)
+        self._workspace = workspace = await self._laid_out()
         self._sessions = self.world.sessions(workspace)
         self._dispatcher = Dispatcher(
             view=view,
@@ -140,6 +141,15 @@ class Episode:
         finally:
             self._guard = None
             await self.close()
+
+    async def _laid_out(self) -> Workspace:
+        making = asyncio.ensure_future(asyncio.to_thread(self._lay_out))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:  # a thread goes on when it is cancelled: wait, and remove what it made
+            with contextlib.suppress(AtlasError, OSError):
+                await asyncio.to_thread((await making).close)
+            raise
 
     def _lay_out(self) -> Workspace:
         self.world.sweep()
@@ -193,7 +203,7 @@ class Episode:
         began = time.monotonic()
         if len(text) > MAX_ACTION_CHARS:
             text = text[:MAX_ACTION_CHARS]
-        text_safe = text if _encodable(text) else text.encode("utf-8", "replace").decode()
+        text_safe = text if encodable(text) else text.encode("utf-8", "replace").decode()
         agent = self._conversation.agent(text_safe)
         actions = self._grammar.parse(text)
         self.invalid_actions += sum(a.kind == "invalid" for a in actions)
@@ -383,11 +393,3 @@ class Episode:
             context_at_reset=self.context_at_reset,
             policy=policy,
         )
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -7,8 +7,8 @@ process per environment, this one has a coroutine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
+from atlas_gym.env import arguments
 from atlas_gym.env.atlas_env import AtlasEnv
 from atlas_gym.env.episode import Episode
 from atlas_gym.errors import ConfigError
@@ -24,7 +25,24 @@ from atlas_gym.wire.loop import portal
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Floats: TypeAlias = npt.NDArray[np.float64]
+T = TypeVar("T")
 Step: TypeAlias = tuple[dict[str, Any], float, bool, bool, dict[str, Any]]
+
+
+def _mode(mode: str | AutoresetMode) -> AutoresetMode:
+    if isinstance(mode, AutoresetMode):
+        return mode
+    return AutoresetMode(arguments.one_of("autoreset mode", mode, [known.value for known in AutoresetMode]))
+
+
+async def _together(parts: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run all at the same time; when one fails, nothing of the others goes on behind the caller's back."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(part) for part in parts]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 class AtlasVectorEnv(gym.vector.VectorEnv[dict[str, Any], Sequence[str], Any]):
@@ -44,11 +62,9 @@ class AtlasVectorEnv(gym.vector.VectorEnv[dict[str, Any], Sequence[str], Any]):
         **kwargs: Any,
     ) -> None:
         self.envs: list[AtlasEnv] = []  # first of all: a failed constructor is closed by its destructor
-        if num_envs < 1:
-            raise ConfigError(f"num_envs={num_envs}; give at least 1.")
-        self.num_envs = num_envs
-        self.envs = [AtlasEnv(**kwargs) for _ in range(num_envs)]
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.num_envs = arguments.whole("num_envs", num_envs, least=1)
+        self.envs = [AtlasEnv(**kwargs) for _ in range(self.num_envs)]
+        self.autoreset_mode = _mode(autoreset_mode)
         self.metadata = {**AtlasEnv.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = self.envs[0].render_mode
         self.single_observation_space = self.envs[0].observation_space
@@ -85,7 +101,7 @@ class AtlasVectorEnv(gym.vector.VectorEnv[dict[str, Any], Sequence[str], Any]):
             options: Passed to every environment, less the mask; it is not changed.
         """
         seeds = self._seeds(seed)
-        rest = dict(options or {})
+        rest = dict(arguments.mapping("options", options, "{'task_id': 'core/...'}"))
         mask = self._mask(rest.pop("reset_mask", None))
         chosen = [i for i in range(self.num_envs) if mask[i]]
         episodes = [self.envs[i].draw(seeds[i], rest) for i in chosen]
@@ -107,7 +123,9 @@ class AtlasVectorEnv(gym.vector.VectorEnv[dict[str, Any], Sequence[str], Any]):
             actions: `num_envs` texts. An environment that is over ignores its own: it is reset
                 (NEXT_STEP) or stays as it is (DISABLED).
         """
-        texts = list(actions)
+        if isinstance(actions, str):
+            raise ConfigError("step takes a list of messages, one for each environment, not one text.")
+        texts = [arguments.message(text) for text in actions]
         if len(texts) != self.num_envs:
             raise ConfigError(f"{len(texts)} actions for {self.num_envs} environments; give one for each.")
         if not self._observations:
@@ -150,7 +168,7 @@ class AtlasVectorEnv(gym.vector.VectorEnv[dict[str, Any], Sequence[str], Any]):
         self, chosen: Iterable[int], episodes: Iterable[Episode]
     ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         pairs = zip(chosen, episodes, strict=True)
-        return await asyncio.gather(*(self.envs[i].areset(episode) for i, episode in pairs))
+        return await _together(self.envs[i].areset(episode) for i, episode in pairs)
 
     async def _play(self, texts: Sequence[str], fresh: dict[int, Episode]) -> list[Step]:
         async def one(i: int) -> Step:
@@ -159,7 +177,7 @@ class AtlasVectorEnv(gym.vector.VectorEnv[dict[str, Any], Sequence[str], Any]):
                 return observation, 0.0, False, False, info
             return await self.envs[i].astep(texts[i])
 
-        return await asyncio.gather(*(one(i) for i in range(self.num_envs)))
+        return await _together(one(i) for i in range(self.num_envs))
 
     def _batch(self) -> dict[str, Any]:
         empty: Any = create_empty_array(self.single_observation_space, n=self.num_envs, fn=np.zeros)

@@ -154,7 +154,9 @@ def plan(installation: Installation, workspace: Workspace, walls: Walls) -> Laun
     return Launch(
         name=name,
         walls=describe(walls, network),
-        command=f"cd {shlex.quote(str(workspace.files))} && env -i {shown} {shlex.join(argv)}",
+        # The workspace is gone when this is read: the command makes its directories again.
+        command=f"mkdir -p {shlex.join(map(str, (workspace.files, state / 'home', state / 'tmp')))} && "
+        f"cd {shlex.quote(str(workspace.files))} && env -i {shown} {shlex.join(argv)}",
         secrets=tuple(private.values()),
         start_seconds=limits.start_seconds,
         spec=spec,

@@ -1,7 +1,7 @@
 """Reading an agent's prose: the numbers in it, the names in it, the JSON in it.
 
-The rules are generous about writing (`$1,234.50`, `12 %`, `1.2e3`, `3 million`) and strict about
-dumping: a check can limit how many different numbers or names an answer holds. Knows no checks.
+The rules are generous about writing (`$1,234.50`, `1 234,50 EUR`, `12 %`, `3 million`, `five`) and strict
+about dumping: a check can limit how many different numbers or names an answer holds. Knows no checks.
 """
 
 from __future__ import annotations
@@ -21,19 +21,30 @@ _DATES: Final = re.compile(
     r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
     r"|\b\d{1,2}:\d{2}(?::\d{2})?\b"
 )
+_UNIT: Final = r"kg|g|km|cm|mm|m|ms|s|h|min|[KMGT]?i?B|(?i:USD|EUR|GBP|AED|CHF)"
 _NUMBER: Final = re.compile(
     r"(?P<sign>(?<![\w)])-)?[$€£¥]?(?P<sign2>-)?"
     r"(?<![\w.])(?<!\w-)(?P<digits>"
-    r"\d{1,3}(?:[,'\u2019\u00a0\u202f\u2009_]\d{3})+(?:\.\d+)?"  # 1,234.5
-    r"|\d{1,3}(?:\.\d{3})+,\d+"  # 1.234,5
+    r"\d{1,3}(?:[ \u00a0\u202f\u2009]\d{3}){1,5},\d{1,2}(?!,?\d)"  # 1 234,5
+    r"|\d{1,3}(?:\.\d{3})+,\d+(?!,?\d)"  # 1.234,5
+    r"|\d{1,3}(?:[,'\u2019\u00a0\u202f\u2009_]\d{3})+(?:\.\d+)?"  # 1,234.5
+    r"|(?<!\d,)(?:\d+,\d\d|\d{3,},\d)(?!,?\d)"  # 1234,50; "1,2" and "1,2,3" are lists
     r"|\d+(?:\.\d+)?"
     r"|\.\d+)"
     r"(?P<exp>[eE][-+]?\d{1,3})?"
     r"(?:\s?(?P<scale>thousand|million|billion|bn|k)\b|\s?(?P<percent>%|percent\b|per cent\b)"
-    r"|(?:kg|g|km|cm|mm|m|ms|s|h|min|[KMGT]?i?B|USD|EUR|GBP|AED)\b)?"
+    rf"|(?:{_UNIT})\b)?"
     r"(?![A-Za-z0-9_])(?!\.\d)(?!-[A-Za-z0-9])"
 )
+_DECIMAL_COMMA: Final = re.compile(r"[ \u00a0\u202f\u2009.].*,\d+\Z|\A\d+,\d{1,2}\Z")
 _CURRENCY: Final = re.compile(r"\b(?:USD|EUR|GBP|AED|CHF|JPY|Rs\.?)(?=[-\d.])")
+_INVISIBLE: Final = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+_EMPHASIS: Final = re.compile(r"[*`]|(?<!\w)_++|(?<!_)_++(?!\w)")
+_MARKER: Final = re.compile(r"^[ \t]*(\d{1,2})[.)][ \t]+(?=\S)", re.M)
+_WORDS: Final = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
 _SCALES: Final = {"thousand": 1e3, "k": 1e3, "million": 1e6, "billion": 1e9, "bn": 1e9}
 
 
@@ -42,25 +53,43 @@ def normalised(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
+def _plain(text: str) -> str:
+    """What a person reads of a text: no invisible characters, no Markdown emphasis."""
+    return _EMPHASIS.sub("", _INVISIBLE.sub("", text[:MAX_ANSWER]))
+
+
+def _unlisted(text: str) -> str:
+    """Without the markers of a numbered list ("1. ", "2. ", ...), which say nothing."""
+    markers = [int(match[1]) for match in _MARKER.finditer(text)]
+    return _MARKER.sub("", text) if len(markers) > 1 and markers == [*range(1, len(markers) + 1)] else text
+
+
 def numbers(text: str) -> list[tuple[float, ...]]:
     """The numbers of a text, in order; each as every value that it can mean ("12 %": 12 and 0.12).
 
-    Digits inside identifiers (`C-1007`, `v2`), ISO dates and clock times are no numbers.
+    Digits inside identifiers (`C-1007`, `v2`), ISO dates, clock times and list markers are no numbers.
     """
-    plain = text[:MAX_ANSWER].replace("\u2212", "-").replace("**", "").replace("`", "")
+    plain = _unlisted(_plain(text)).replace("\u2212", "-")
     plain = _CURRENCY.sub(" ", _DATES.sub(" ", plain))
     found: list[tuple[float, ...]] = []
     for match in _NUMBER.finditer(plain):
         digits = match["digits"]
-        if re.fullmatch(r"\d{1,3}(?:\.\d{3})+,\d+", digits):
+        if _DECIMAL_COMMA.search(digits):
             digits = digits.replace(".", "").replace(",", ".")
-        value = float(re.sub(r"[,'\u2019\u00a0\u202f\u2009_]", "", digits) + (match["exp"] or ""))
+        value = float(re.sub(r"[, '\u2019\u00a0\u202f\u2009_]", "", digits) + (match["exp"] or ""))
         value *= _SCALES.get((match["scale"] or "").lower(), 1.0)
         if match["sign"] == "-" or match["sign2"]:
             value = -value
         if math.isfinite(value):
             found.append((value, value / 100) if match["percent"] else (value,))
     return found
+
+
+def number_words(text: str) -> list[tuple[float, ...]]:
+    """The small numbers that a text spells out in English, "zero" to "twenty"."""
+    return [
+        (float(_WORDS.index(word)),) for word in re.findall(r"[a-z]+", _plain(text).lower()) if word in _WORDS
+    ]
 
 
 def has_number(text: str, wanted: float, *, tolerance: float, limit: int, known: str = "") -> str:
@@ -77,8 +106,11 @@ def has_number(text: str, wanted: float, *, tolerance: float, limit: int, known:
         "" when it does; else what is wrong.
     """
     found = numbers(text)
-    if not any(abs(value - wanted) <= tolerance + 1e-9 for values in found for value in values):
-        return "the number is not in it"
+    if not _holds(found, wanted, tolerance):
+        # Words are read only where digits do not say it: in prose, "one" and "two" are mostly no results.
+        found += number_words(text)
+        if not _holds(found, wanted, tolerance):
+            return "the number is not in it"
     free = {values[0] for values in numbers(known)}
     extra = {values[0] for values in found} - free
     if len(extra) > limit:
@@ -86,11 +118,15 @@ def has_number(text: str, wanted: float, *, tolerance: float, limit: int, known:
     return ""
 
 
+def _holds(found: Iterable[tuple[float, ...]], wanted: float, tolerance: float) -> bool:
+    return any(abs(value - wanted) <= tolerance + 1e-9 for values in found for value in values)
+
+
 def mentions(text: str, phrase: str) -> bool:
-    """Whether the phrase stands in the text as whole words, letter case and spacing apart."""
-    wanted = normalised(phrase)
+    """Whether the phrase stands in the text as whole words; letter case, spacing and emphasis apart."""
+    wanted = normalised(_plain(phrase))
     pattern = rf"(?<!\w){re.escape(wanted)}(?!\w)"
-    return bool(wanted) and re.search(pattern, normalised(text[:MAX_ANSWER])) is not None
+    return bool(wanted) and re.search(pattern, normalised(_plain(text))) is not None
 
 
 def mentioned(text: str, phrases: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from atlas_gym.errors import TaskError
+from atlas_gym.errors import StorageError, TaskError
 from atlas_gym.task.evidence import Unreadable
 from atlas_gym.task.setup import Database
 
@@ -23,6 +23,11 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 _STEPS_BETWEEN_LOOKS: Final = 10_000
 _MAX_LOOKS: Final = 5_000
 """5,000 x 10,000 virtual machine steps: about two seconds of work."""
+
+_MACHINE: Final = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+)
+"""Errors that are the disk's, never the SQL's."""
 
 _DENIED: Final = frozenset(
     {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_ALTER_TABLE}
@@ -34,6 +39,7 @@ def build(item: Database, target: Path) -> None:
 
     Raises:
         TaskError: The script or a table does not work.
+        StorageError: The disk is full.
     """
     target.unlink(missing_ok=True)
     try:
@@ -46,6 +52,11 @@ def build(item: Database, target: Path) -> None:
                 connection.executemany(f'INSERT INTO "{table.name}" VALUES ({marks})', table.rows)
             connection.commit()
     except sqlite3.Error as exc:
+        if getattr(exc, "sqlite_errorcode", 0) & 0xFF in _MACHINE:
+            raise StorageError(
+                f"The setup's database {item.path!r} cannot be written: {exc}. Free some space, or set "
+                "ATLAS_RUN (episodes) to a directory you can write."
+            ) from exc
         raise TaskError(
             f"The setup's database {item.path!r} cannot be made: {exc}. Correct its SQL."
         ) from exc

@@ -6,6 +6,7 @@ only, so that no hook, filter, alternate or configuration of the agent's can run
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from atlas_gym.errors import TaskError
+from atlas_gym.errors import StorageError, TaskError
 from atlas_gym.task import setup as model
 from atlas_gym.task.evidence import Unavailable, Unreadable
 
@@ -89,6 +90,11 @@ def build(item: model.Repository, target: Path) -> None:
         _git([*at, "read-tree", f"refs/heads/{item.checkout}"])
         _git([*at, "checkout-index", "--all", "--force"], cwd=target)
     except (Unreadable, Unavailable) as exc:
+        if os.strerror(errno.ENOSPC) in str(exc):
+            raise StorageError(
+                f"The setup's repository {item.path!r} cannot be written: {exc}. Free some space, or set "
+                "ATLAS_RUN (episodes) to a directory with more."
+            ) from exc
         raise TaskError(f"The setup's repository {item.path!r} cannot be made: {exc}") from exc
     for path, text in item.changes.items():
         changed = target / model.relative(path)

@@ -16,6 +16,7 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from atlas_gym.errors import TaskError
+from atlas_gym.settings import storage
 
 EPOCH: Final = 1_704_067_200
 """2024-01-01T00:00:00Z: the modification time of everything that a setup lays out."""
@@ -173,33 +174,35 @@ def lay_out(setup: Setup, files_root: Path, state_dir: Callable[[str], Path]) ->
 
     Raises:
         TaskError: A database script, a repository or a workbook that cannot be made.
+        StorageError: The disk is full, or the place cannot be written.
     """
     from atlas_gym.task import database, repository, workbook
 
-    files_root.mkdir(parents=True, exist_ok=True)
-    touched = {files_root}
-    for folder in setup.folders:
-        (files_root / folder).mkdir(parents=True, exist_ok=True)
-    for item in setup.items():
-        root = state_dir(item.server) if item.server else files_root
-        target = root / item.path
-        touched.add(root / PurePosixPath(item.path).parts[0])
-        target.parent.mkdir(parents=True, exist_ok=True)
-        match item:
-            case Repository():
-                repository.build(item, target)
-            case Database():
-                database.build(item, target)
-            case Workbook():
-                workbook.build(item, target)
-            case BinaryFile():
-                target.write_bytes(base64.b64decode(item.base64))
-            case TextFile():
-                target.write_bytes(item.text.encode("utf-8", "surrogatepass"))
-            case _:
-                raise TaskError(f"The setup holds a {type(item).__name__}, which nobody can lay out.")
-    for top in touched:
-        _fix_times(top)
+    with storage(f"Laying out the task's set-up in {files_root}"):
+        files_root.mkdir(parents=True, exist_ok=True)
+        touched = {files_root}
+        for folder in setup.folders:
+            (files_root / folder).mkdir(parents=True, exist_ok=True)
+        for item in setup.items():
+            root = state_dir(item.server) if item.server else files_root
+            target = root / item.path
+            touched.add(root / PurePosixPath(item.path).parts[0])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            match item:
+                case Repository():
+                    repository.build(item, target)
+                case Database():
+                    database.build(item, target)
+                case Workbook():
+                    workbook.build(item, target)
+                case BinaryFile():
+                    target.write_bytes(base64.b64decode(item.base64))
+                case TextFile():
+                    target.write_bytes(item.text.encode("utf-8", "surrogatepass"))
+                case _:
+                    raise TaskError(f"The setup holds a {type(item).__name__}, which nobody can lay out.")
+        for top in touched:
+            _fix_times(top)
 
 
 def _fix_times(top: Path) -> None:

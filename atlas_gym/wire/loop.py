@@ -69,6 +69,10 @@ class _Errand(Generic[T]):
         """Cancel the coroutine, begun or not; nothing when it has ended."""
         if self._task is not None:
             self._task.cancel()
+        elif not self._over:
+            self._coro.close()
+            self._error = concurrent.futures.CancelledError()
+            self._finish()
 
     def wait(self, timeout: float | None) -> bool:
         """Whether it ended in time, its clean-up included."""
@@ -117,8 +121,8 @@ class Portal:
             )
         self._demand_alive(coro)
         errand = _Errand(coro, self.loop)
-        self.loop.call_soon_threadsafe(errand.begin)
-        try:
+        try:  # around the start too: an interrupt right after it must not leave the coroutine running
+            self.loop.call_soon_threadsafe(errand.begin)
             if not errand.wait(timeout):
                 raise TimeoutError
         except BaseException:

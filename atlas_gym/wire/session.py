@@ -295,7 +295,8 @@ class Session:
     def _epitaph(self) -> str:
         status = self._link.exit_status
         how = "" if status is None else f", exit status {status}"
-        return f"{self._channel.ended or 'the connection ended'}{how}"
+        what = self._channel.ended.partition(" Its last lines:")[0].rstrip(".")  # they are said apart
+        return f"{what or 'the connection ended'}{how}"
 
     def _last_words(self) -> str:
         tail = self._link.stderr_tail().strip()

@@ -193,6 +193,7 @@ def incident_owner(rng: random.Random) -> Draft:
         answer(f"Wrote to {author} and {lead}.")
     """
     subject = f"{ticket}: {flag}"
+    reached = [f"data[to={mailbox(who, 'staff.example')}]" for who in (culprit, lead[culprit])]
     return Draft(
         prompt=rng.choice(
             (
@@ -207,9 +208,9 @@ def incident_owner(rng: random.Random) -> Draft:
         ),
         gold=program(gold, line=f"+{flag} = on", subject=subject),
         checks=(
-            sent("mail to the author", subject, {f"data[to={mailbox(culprit, 'staff.example')}]": 1}, {}),
-            sent("mail to the lead", subject, {f"data[to={mailbox(lead[culprit], 'staff.example')}]": 1}, {}),
-            sent("nobody else", subject, {"data": 2}, {}),
+            sent("mail to the author", subject, {reached[0]: 1}, {}),
+            sent("mail to the lead", subject, {reached[1]: 1}, {}),
+            sent("nobody else", subject, {"data": 2, **dict.fromkeys(reached, 1)}, {}),
             UnchangedCheck(name="the repository", of="branch", path="shop", branch="main"),
             UnchangedCheck(name="the graph", of="graph", path="memory.jsonl"),
         ),
@@ -278,20 +279,22 @@ def invite_team(rng: random.Random) -> Draft:
         checks=(
             SqliteCheck(
                 name="the event",
+                weight=0.5,
                 path=PA_DB,
                 server=PA,
-                query=BOOKED,
+                query=f"SELECT title, begins, ends FROM ({BOOKED})",
                 rows=((title, f"{day} {hour:02d}:00", f"{day} {hour + 1:02d}:00"),),
             ),
             SqliteCheck(
                 name="the attendees",
+                weight=1.5,
                 path=PA_DB,
                 server=PA,
                 query="SELECT value FROM calendar_events, json_each(data, '$.attendees')",
                 rows=tuple((a,) for a in addresses),
             ),
             *(sent(f"mail to {a}", subject, {f"data[to={a}]": 1}, {}, 0.5) for a in addresses),
-            sent("nobody else", subject, {"data": 3}, {}, 0.5),
+            sent("nobody else", subject, {"data": 3, **{f"data[to={a}]": 1 for a in addresses}}, {}, 0.5),
         ),
         setup=Setup(
             files=(graph(entities, relations),),

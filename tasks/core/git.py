@@ -127,7 +127,8 @@ def commit_the_docs(rng: random.Random) -> Draft:
                 files=dict(edits),
                 commits=3,
             ),
-            GitCheck(name="the message", path="site", branch="main", tip=message),
+            # On whatever else was committed, or on nothing at all, the message is worth nothing.
+            GitCheck(name="the message", path="site", branch="main", tip=message, files=dict(edits)),
             GitCheck(
                 name="the code is not committed",
                 gate=True,
@@ -231,6 +232,7 @@ def cut_release(rng: random.Random) -> Draft:
                 branch=branch,
                 tip=f"Release {new}",
                 commits=len(features) + 2,
+                files={"VERSION": new + "\n"},
             ),
             GitCheck(
                 name="VERSION on the branch", path="product", branch=branch, files={"VERSION": new + "\n"}

@@ -68,12 +68,12 @@ def reporting_chain(rng: random.Random) -> Draft:
         checks=(
             AnswerText(
                 name="names the top",
-                weight=2,
+                weight=4,
                 all_of=(root,),
                 # An answer may tell the chain; it may not list everybody.
                 options=(*others, second),
             ),
-            AnswerNumber(name="states the distance", value=depth - 1, limit=2),
+            AnswerNumber(name="states the distance", value=depth - 1, limit=1),
         ),
         setup=Setup(files=(graph(entities, relations),)),
         params={"top": root, "between": depth - 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from atlas_gym.task.kinds import CalledCheck, ToolCheck
+from atlas_gym.task.kinds import CalledCheck, CheckBase, ToolCheck
 from atlas_gym.task.template import Draft, template
 
 from .words import mailbox, people, program
@@ -99,41 +99,53 @@ def answer_inbox(rng: random.Random) -> Draft:
 
 @template(servers=(MAIL,), difficulty="easy")
 def mail_with_backup(rng: random.Random) -> Draft:
-    dead = rng.choice(DEAD)
-    backup = mailbox(people(rng, 1)[0])
+    first, backup = (mailbox(name) for name in people(rng, 2))
+    bounces = rng.random() < 0.5  # else who never tries the first address would be right every time
+    first = rng.choice(DEAD) if bounces else first
     number = rng.randint(10000, 99999)
     subject = f"Invoice {number} is due"
     gold = """
         mail = MCPServer("mockworld-email")
         body = "Dear customer, please settle the invoice by the end of the month."
         try:
-            mail.send_email(to=$dead, subject=$subject, body=body)
+            mail.send_email(to=$first, subject=$subject, body=body)
             answer("Sent to the first address.")
         except ToolError:
             mail.send_email(to=$backup, subject=$subject, body=body)
             answer("It bounced, so it went to the second address.")
     """
+    checks: list[CheckBase] = [
+        sent(
+            "sent once, to the right address",
+            subject,
+            {"data": 1},
+            {"data[0].to": backup if bounces else first},
+        )
+    ]
+    if bounces:
+        checks += [
+            CalledCheck(
+                name=f"tried the first address{'' if times is None else ' once'}",
+                gate=times is None,
+                weight=0.25,
+                server=MAIL,
+                tools=("send_email",),
+                arguments={"to": first},
+                outcomes=("tool_error",),
+                times=times,
+            )
+            for times in (None, 1)
+        ]
     return Draft(
         prompt=rng.choice(
             (
-                f'Send a short reminder with the subject "{subject}" to {dead}. If that address refuses '
+                f'Send a short reminder with the subject "{subject}" to {first}. If that address refuses '
                 f"it, send it to {backup} instead, and do not try the first address again.",
-                f'Please mail {dead} a friendly reminder, subject "{subject}". In case the mail '
+                f'Please mail {first} a friendly reminder, subject "{subject}". In case the mail '
                 f"bounces, use {backup}.",
             )
         ),
-        gold=program(gold, dead=dead, backup=backup, subject=subject),
-        checks=(
-            sent("sent to the second address", subject, {"data": 1}, {"data[0].to": backup}, 2),
-            CalledCheck(
-                name="tried the first address once",
-                weight=0.5,
-                server=MAIL,
-                tools=("send_email",),
-                arguments={"to": dead},
-                outcomes=("tool_error",),
-                times=1,
-            ),
-        ),
-        params={"dead": dead, "backup": backup},
+        gold=program(gold, first=first, backup=backup, subject=subject),
+        checks=checks,
+        params={"first": first, "bounces": bounces},
     )

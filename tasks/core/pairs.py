@@ -129,8 +129,8 @@ def collect_todos(rng: random.Random) -> Draft:
                 name="priority and tag",
                 path=PA_DB,
                 server=PA,
-                query=f"SELECT DISTINCT {priority}, {tags} FROM todos WHERE id <> '{old['id']}'",
-                rows=(("high", json.dumps(["code"])),),
+                query=f"SELECT {title}, {priority}, {tags} FROM todos WHERE id <> '{old['id']}'",
+                rows=tuple((chore, "high", json.dumps(["code"])) for chore in mine),
             ),
             UnchangedCheck(
                 name="my old to-do",

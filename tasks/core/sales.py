@@ -222,7 +222,7 @@ def place_order(rng: random.Random) -> Draft:
         checks=(
             SqliteCheck(
                 name="the order",
-                weight=2,
+                weight=3,
                 path=DB,
                 server=OPS,
                 query="SELECT contact_id, sku, qty, total_aed FROM orders",

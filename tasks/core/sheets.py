@@ -102,10 +102,11 @@ def import_signups(rng: random.Random) -> Draft:
     known = [(1, names[0], "M"), (2, names[1], "S")]
     sheet: list[tuple[Scalar, ...]] = []
     wanted = {name: size for _, name, size in known}
+    unpaid = rng.sample(range(2, 9), rng.randint(2, 4))
     for number, name in enumerate(names[1:], start=1):
         size = rng.choice(sizes)
-        paid = "no" if number in (3, 6) else "yes"
-        sheet.append((f" {name}  " if number % 3 == 0 else name, size.lower() if number % 2 else size, paid))
+        paid = "no" if number in unpaid else "yes"
+        sheet.append((f" {name}  " if number % 3 == 1 else name, size.lower() if number % 2 else size, paid))
         if paid == "yes":
             wanted[name] = size
     rng.shuffle(sheet)
@@ -143,10 +144,10 @@ def import_signups(rng: random.Random) -> Draft:
         checks=(
             SqliteCheck(
                 name="runners and sizes",
-                weight=3,
+                weight=4,
                 path="data.db",
-                query="SELECT name, shirt FROM runners",
-                rows=tuple(wanted.items()),
+                query="SELECT name, shirt, name = trim(name) AND shirt = upper(shirt) FROM runners",
+                rows=tuple((name, size, 1) for name, size in wanted.items()),
             ),
             AnswerNumber(name="states the new runners", value=len(new), limit=2),
             SqliteCheck(

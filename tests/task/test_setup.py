@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from atlas_gym.errors import TaskError
-from atlas_gym.task import repository, workbook
+from atlas_gym.errors import StorageError, TaskError
+from atlas_gym.task import database, repository, workbook
 from atlas_gym.task.setup import (
     EPOCH,
     BinaryFile,
@@ -154,3 +154,12 @@ def test_mistakes_in_the_data_are_errors() -> None:
         BinaryFile(path="a", base64="?")
     with pytest.raises(ValidationError, match="Extra inputs"):
         TextFile.model_validate({"path": "a", "text": "", "txt": ""})
+
+
+def test_a_disk_that_takes_nothing_is_the_disk_s_fault(tmp_path: Path) -> None:
+    item = Database(path="data.db", tables=(Table(name="t", columns=("a TEXT",), rows=(("x",),)),))
+    with pytest.raises(StorageError, match="cannot be written"):
+        database.build(item, tmp_path / "missing" / "data.db")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="Laying out"):
+        lay_out(Setup(files=(TextFile(path="a.txt", text="x"),)), tmp_path / "file", tmp_path.joinpath)
