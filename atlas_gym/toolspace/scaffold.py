@@ -63,7 +63,7 @@ class Host:
         self.answer: str | None = None
         self.results: list[ToolResult] = []
         self._fresh: dict[str, None] = {}
-        self._shapes: dict[str, str] = {}
+        self._values: dict[str, Any] = {}
         self._servers: dict[str, None] = {}
         self._operations: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "server": self._server,
@@ -113,8 +113,8 @@ class Host:
             hints.append("Tools are plain functions: call them without await.")
         if _NOT_OF_RESULTS.search(error.rpartition("\n")[2]):
             return "\n".join(f"Hint: {hint}" for hint in hints)
-        shown = list(self._fresh) or list(self._shapes)[-1:]
-        hints += [f"{path} returned {self._shapes[path]}" for path in shown[-_SHAPES_SHOWN:]]
+        shown = list(self._fresh) or list(self._values)[-1:]
+        hints += [f"{path} returned {shape_of([self._values[path]])}" for path in shown[-_SHAPES_SHOWN:]]
         return "\n".join(f"Hint: {hint}" for hint in hints)
 
     def _server(self, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,8 +179,8 @@ class Host:
         path = f"{tool.server}.{tool.python_name}"
         if result.outcome != "ok":
             return {"error": result.text or f"{path}: {result.outcome}"}
-        self._shapes.pop(path, None)
-        self._shapes[path] = shape_of([result.value])
+        self._values.pop(path, None)
+        self._values[path] = result.value  # its shape is made when a hint asks: that takes milliseconds
         self._fresh[path] = None
         return {"value": result.value}
 
