@@ -226,7 +226,7 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
                 await before.close()
             try:
                 await episode.open()
-            except BaseException:
+            except BaseException:  # Ctrl-C too: nothing of a half-open episode may stay
                 await episode.close()
                 raise
             self._episode, self._owner = episode, os.getpid()

@@ -156,7 +156,7 @@ class Episode:
         workspace = Workspace.create(self.task.id)
         try:
             lay_out(self.task.setup, workspace.files, workspace.state)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no half-made workspace may stay
             workspace.close()
             raise
         return workspace

@@ -189,7 +189,7 @@ def scratch(server: Server) -> Workspace:
     workspace = Workspace.create(f"scratch-{server.name}")
     try:
         lay_out(load_examples(server).setup, workspace.files, workspace.state)
-    except BaseException:
+    except BaseException:  # Ctrl-C too: no half-made workspace may stay
         workspace.close()
         raise
     return workspace

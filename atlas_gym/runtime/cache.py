@@ -47,7 +47,7 @@ def making(place: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX)
         try:
             yield
-        except BaseException:
+        except BaseException:  # Ctrl-C too: nothing half-installed may stay
             if facts(place) is None:
                 remove(place)
             raise

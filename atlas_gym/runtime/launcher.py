@@ -271,7 +271,7 @@ class Supervisor:
                 for number in (SIGSTOP, SIGKILL):  # stopped, a tree cannot outrun the killing
                     for pid in tree:
                         _kill(os.kill, pid, number)
-                time.sleep(0.001)
+                time.sleep(0.001)  # between looks at a tree that is dying: poll has nothing to wait on
             else:
                 poll.poll(100)
 

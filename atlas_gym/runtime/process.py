@@ -110,7 +110,7 @@ class ProcessLink:
             failure = f"its launcher did not answer within {self._launch.start_seconds} s"
         except OSError as exc:
             failure = f"its launcher died: {exc}"
-        except BaseException:
+        except BaseException:  # a cancelled start too: its process may not stay
             await self.aclose()
             raise
         if failure:
