@@ -38,6 +38,15 @@ class Link(ByteStream, Protocol):
         """What holds it, for traces: "landlock+seccomp", "none", "memory"."""
 
     @property
+    def how(self) -> str:
+        """How it was started: "spawn", "fork", "container", "container-fork", "http" or "memory"."""
+
+    @property
+    def own_paths(self) -> bool:
+        """Whether "/workspace", "/home/agent" and "/tmp/<server>" are real paths to this server (a container
+        of its own): then nothing is translated on the way to it."""
+
+    @property
     def command(self) -> str:
         """A shell line that starts the same server by hand, for error messages."""
 
@@ -65,3 +74,6 @@ class Runtime(Protocol):
         Raises:
             StartError: With its last lines of standard error and the command to try.
         """
+
+    async def aclose(self) -> None:
+        """End what outlives episodes: warmed parents, containers, pools. Idempotent; starts may follow."""

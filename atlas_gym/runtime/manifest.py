@@ -84,6 +84,8 @@ class Manifest(BaseModel):
     """Where what it changes is kept. `workspace`: in files, so a crashed one can be replaced."""
     state_bound: Literal["import", "start", "call"]
     """When it fixes its paths, databases and seeds."""
+    respawn: OneLine = ""
+    """Why it may be neither forked from a warmed parent nor kept as a started spare; "" when it may."""
     network: Literal["none"] | tuple[str, ...] = "none"
     """Hosts that it needs."""
     walls: Literal["required", "optional"] = "optional"

@@ -73,6 +73,8 @@ class MemoryLink:
     """The client's end, and the task that runs the server."""
 
     walls: Final = "memory"
+    how: Final = "memory"
+    own_paths: Final = False
 
     def __init__(
         self, name: str, serve: Callable[[MemoryStream], Awaitable[None]], workspace: Workspace
@@ -149,3 +151,6 @@ class MemoryRuntime:
         if name not in self._servers:
             raise StartError(str(unknown("in-process server", name, self._servers)))
         return MemoryLink(name, self._servers[name], workspace)
+
+    async def aclose(self) -> None:
+        """Nothing here outlives an episode."""

@@ -52,6 +52,8 @@ class ProcessLink:
         """
         self.name = launch.name
         self.walls = launch.walls
+        self.how = "spawn"
+        self.own_paths = False
         self.command = launch.command
         self.pid = 0
         """Process id of the server."""
@@ -263,6 +265,9 @@ class ProcessRuntime:
             raise
         await link.begin()
         return link
+
+    async def aclose(self) -> None:
+        """Nothing here outlives an episode."""
 
 
 class _Slot:

@@ -63,6 +63,9 @@ class Counting:
         self.starts.append(installation.server.name)
         return await self.inner.start(installation, workspace)
 
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
 
 @pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counting:
