@@ -1,7 +1,8 @@
 """Garbage collection: what a killed run left behind.
 
-Owns finding dead owners' episodes and the processes marked as theirs. Safe while others run: an episode is
-touched only when its owner is provably dead, a process only when it carries the mark of such an episode.
+Owns finding what dead owners left: episodes, warmed parents, and the processes marked as theirs. Safe while
+others run: a directory is touched only when its owner is provably dead, a process only when it carries the
+mark of such a directory.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from atlas_gym import settings
+from atlas_gym.runtime import stats
 from atlas_gym.runtime.launch import MARKER
 from atlas_gym.runtime.owner import Owner, start_time
 from atlas_gym.runtime.workspace import OWNER_FILE, remove_episode
 
-_PREFIXES: Final = ("ep-", ".ep-")
+_PREFIXES: Final = ("ep-", ".ep-", "host-", ".host-")
+"""Of episodes and of warmed parents; with a dot while one is being made."""
 _BEING_MADE: Final = 60.0
 """Seconds within which an empty directory may be an episode that is just being made."""
 
@@ -33,14 +36,18 @@ class Removed:
     """Directories removed."""
     processes: tuple[int, ...] = ()
     """Process ids killed."""
+    hosts: tuple[str, ...] = ()
+    """Directories of warmed parents removed."""
     kept: tuple[tuple[str, str], ...] = ()
     """(directory, reason) of what was left alone although its owner was not seen alive."""
     alive: int = 0
     """Episodes that are in use."""
 
     def __str__(self) -> str:
+        hosts = f", {len(self.hosts)} warmed parents" if self.hosts else ""
         text = (
-            f"Removed {len(self.episodes)} episodes and {len(self.processes)} processes; {self.alive} in use."
+            f"Removed {len(self.episodes)} episodes{hosts} and {len(self.processes)} processes; "
+            f"{self.alive} in use."
         )
         return text + "".join(f"\nKept {name}: {reason}." for name, reason in self.kept)
 
@@ -56,6 +63,8 @@ def collect(directory: Path | None = None, *, dry_run: bool = False) -> Removed:
         StorageError: The directory cannot be listed.
     """
     parent = directory or settings.run_dir()
+    if not dry_run:
+        stats.prune()
     dead: list[Path] = []
     kept: list[tuple[str, str]] = []
     alive = 0
@@ -70,20 +79,23 @@ def collect(directory: Path | None = None, *, dry_run: bool = False) -> Removed:
         except (OSError, UnicodeDecodeError):
             owner = None
         if owner is None:
+            if Owner.is_dead(episode.name.rpartition(".")[2]):  # killed while it was making this
+                dead.append(episode)
+                continue
             if not dry_run and _removed_as_empty(episode):
                 continue
             kept.append((episode.name, f"no readable {OWNER_FILE}; remove it by hand if no run uses it"))
             continue
         verdict = owner.verdict()
         if verdict == "alive":
-            alive += 1
+            alive += not _is_host(episode)
         elif verdict == "unknown":
             kept.append((episode.name, f"owned by another container or machine ({owner.node})"))
         else:
             dead.append(episode)
     names = {episode.name for episode in dead}
     processes = [pid for pid, start in _marked(names) if dry_run or _kill(pid, start, names)]
-    removed: list[str] = []
+    removed: list[Path] = []
     for episode in dead:
         try:
             if not dry_run:
@@ -91,8 +103,18 @@ def collect(directory: Path | None = None, *, dry_run: bool = False) -> Removed:
         except OSError as exc:
             kept.append((episode.name, f"cannot be removed: {exc}"))
         else:
-            removed.append(episode.name)
-    return Removed(tuple(removed), tuple(processes), tuple(kept), alive)
+            removed.append(episode)
+    return Removed(
+        episodes=tuple(episode.name for episode in removed if not _is_host(episode)),
+        processes=tuple(processes),
+        hosts=tuple(episode.name for episode in removed if _is_host(episode)),
+        kept=tuple(kept),
+        alive=alive,
+    )
+
+
+def _is_host(directory: Path) -> bool:
+    return directory.name.lstrip(".").startswith("host-")
 
 
 def _removed_as_empty(episode: Path) -> bool:

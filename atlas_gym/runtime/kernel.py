@@ -58,13 +58,19 @@ landlock_add_rule 445 445, landlock_restrict_self 446 446, capset 126 91, stat 4
 """
 
 
+_numbers: dict[str, dict[str, int]] = {machine: {} for machine in _ARCHES}
+_libraries: list[ctypes.CDLL] = []
+
+
 def syscall_numbers(machine: str = _MACHINE) -> dict[str, int]:
     """Name -> number of the system calls used here on `machine`; empty on other machines."""
     if machine not in _ARCHES:
         return {}
-    column = _ARCHES[machine][0]
-    rows = (entry.split() for entry in _TABLE.replace("\n", " ").split(","))
-    return {row[0]: int(row[1 + column]) for row in rows if row[1 + column] != "-"}
+    if not _numbers[machine]:
+        column = _ARCHES[machine][0]
+        rows = (entry.split() for entry in _TABLE.replace("\n", " ").split(","))
+        _numbers[machine] = {row[0]: int(row[1 + column]) for row in rows if row[1 + column] != "-"}
+    return _numbers[machine]
 
 
 class Walls:
@@ -78,7 +84,9 @@ NO_WALLS: Final = Walls(0, False, "walls are off")
 
 
 def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+    if not _libraries:  # made once: putting up walls takes hundreds of calls
+        _libraries.append(ctypes.CDLL(None, use_errno=True))
+    return _libraries[0]
 
 
 def _syscall(name: str, *arguments: object) -> int:
@@ -236,8 +244,8 @@ Program: TypeAlias = "list[tuple[int, int, int, int]]"
 """Classic BPF: (operation, jump if true, jump if false, constant)."""
 
 
-def _argument(index: int) -> Program:
-    return [(0x20, 0, 0, 16 + 8 * index)]  # load the low word; both machines are little-endian
+def _argument(index: int, word: int = 0) -> Program:
+    return [(0x20, 0, 0, 16 + 8 * index + 4 * word)]  # the low word first; both machines are little-endian
 
 
 def _return(action: int) -> Program:
@@ -315,9 +323,11 @@ def _chmod(index: int) -> Program:
 
 
 def _utimensat() -> Program:
-    # Landlock does not govern times either. Those of an open file (no path) are set, others kept silently.
-    high = [(0x20, 0, 0, 16 + 8 + 4), *_if_equal(0, _return(_ALLOW))]
-    return [*_argument(1), *_if_equal(0, high), *_deny(0)]
+    # Landlock does not govern times either. Those of an open file (no path) are set, others kept silently;
+    # but "now" (no times) is how a file is touched: refused, so that the caller goes on to open or make it.
+    open_file = [*_argument(1, 1), *_if_equal(0, _return(_ALLOW))]
+    now = [*_argument(2, 1), *_if_equal(0, _deny(errno.EACCES))]
+    return [*_argument(1), *_if_equal(0, open_file), *_argument(2), *_if_equal(0, now), *_deny(0)]
 
 
 def server_filter(*, network: bool) -> Program:

@@ -41,9 +41,10 @@ _NETWORK: Final = (
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
-_DISK_FILES: Final = 8
+DISK_FILES: Final = 8
 """Files of the largest size that the episode's files and the server's state may fill together."""
-_MAX_FILES: Final = 100_000
+MAX_FILES: Final = 100_000
+"""Entries that they may have together."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,8 @@ def plan(installation: Installation, workspace: Workspace, walls: Walls) -> Laun
         },
         "pids": limits.pids,
         "memory": limits.memory_mb << 20,
-        "disk": _DISK_FILES * (limits.file_mb << 20),
-        "files": _MAX_FILES,
+        "disk": DISK_FILES * (limits.file_mb << 20),
+        "files": MAX_FILES,
     }
     # What a user wrote under `env` in an mcp.json holds keys more often than not.
     private = {**allowed, **(manifest.env if manifest.registry == "user" else {})}

@@ -1,4 +1,4 @@
-"""Starts one server behind walls and stays as its parent, in an interpreter of its own.
+"""Starts one server behind walls and stays as its parent: in an interpreter of its own, or in a host's fork.
 
 Owns the server's process tree: adopts its orphans, watches its size, and kills all of it when the server
 ends, when told to, or when the owner dies. Does not know what a server is. Stdlib only, and the small part
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-# Beside this file; the command that starts this interpreter has put the folder at the end of sys.path.
+# Beside this file: the command that starts this interpreter has put the folder at the end of sys.path, and a
+# host has loaded the module by its path.
 kernel: Any = __import__("kernel")
 
 SIGKILL, SIGPIPE, SIGTERM, SIGSTOP = 9, 13, 15, 19
@@ -33,7 +34,30 @@ SCAN = 2.0
 
 
 def _tree() -> list[int]:
-    """Every process below this one. Orphans are included, because this process adopts them."""
+    """Every process below this one. Orphans are included, because this process adopts them.
+
+    One that is born or dies meanwhile may be missed: whoever must have all of them looks again.
+    """
+    me = os.getpid()
+    if not os.path.exists(f"/proc/{me}/task/{me}/children"):
+        return _tree_of_parents(me)
+    found: list[int] = []
+    waiting = [me]
+    while waiting:
+        pid = waiting.pop()
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    below = [int(child) for child in file.read().split()]
+                found += below
+                waiting += below
+        except OSError:
+            continue  # ended meanwhile
+    return found
+
+
+def _tree_of_parents(root: int) -> list[int]:
+    """The same where the kernel lists no children: from the parents of every process of the machine."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -44,7 +68,7 @@ def _tree() -> list[int]:
                 continue  # ended meanwhile
             children.setdefault(parent, []).append(int(name))
     found: list[int] = []
-    waiting = [os.getpid()]
+    waiting = [root]
     while waiting:
         below = children.get(waiting.pop(), [])
         found += below
@@ -118,13 +142,16 @@ def _kill(send: Callable[[int, int], None], pid: int, number: int) -> None:
         return
 
 
-def _become(spec: dict[str, Any], parent: int, report: int) -> NoReturn:
+def _become(
+    spec: dict[str, Any], parent: int, report: int, run: Callable[[dict[str, Any]], NoReturn] | None
+) -> NoReturn:
     """In the child: put up the walls and turn into the server. Reports a failure and exits."""
     try:
         os.setsid()
         os.umask(0o077)
-        # Python ignores two. SIGXFSZ stays ignored: a file that is too large is then an error, not death.
-        kernel.default_signal(SIGPIPE)
+        if run is None:
+            # Python ignores two. SIGXFSZ stays ignored: a file too large is then an error, not death.
+            kernel.default_signal(SIGPIPE)
         os.closerange(3, report)
         os.closerange(report + 1, 4096)
         kernel.set_limits(**spec["limits"])
@@ -140,6 +167,9 @@ def _become(spec: dict[str, Any], parent: int, report: int) -> NoReturn:
                 network=spec["network"],
             )
         kernel.die_with_parent(parent)  # last: a change of credentials would clear it
+        if run is not None:
+            os.close(report)
+            run(spec)
         os.execve(spec["argv"][0], spec["argv"], spec["env"])
     except BaseException as exc:  # noqa: BLE001 - nothing may return into the parent's code
         os.write(report, f"{type(exc).__name__}: {exc}".encode("utf-8", "replace")[:2000])
@@ -148,10 +178,16 @@ def _become(spec: dict[str, Any], parent: int, report: int) -> NoReturn:
 
 
 class Supervisor:
-    """The loop around one server."""
+    """The loop around one server.
 
-    def __init__(self, control: int) -> None:
+    Args:
+        control: Our end of the control socket.
+        run: What the child does in place of executing the spec's `argv`; never returns.
+    """
+
+    def __init__(self, control: int, run: Callable[[dict[str, Any]], NoReturn] | None = None) -> None:
         self.control = control
+        self.run = run
         self.server = 0
         self.status: int | None = None
         """Wait status of the server."""
@@ -190,7 +226,7 @@ class Supervisor:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become(spec, parent, writing)
+            _become(spec, parent, writing, self.run)
         os.close(writing)
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):  # only the server holds its streams: their end is its end
@@ -207,11 +243,17 @@ class Supervisor:
         self.say(f"started {pid}")
         return pid
 
-    def watch(self, spec: dict[str, Any], server: int, owner: int) -> None:
-        """Until the server ends, is told to, grows too large, or loses its owner; then nothing is left."""
+    def watch(self, spec: dict[str, Any], server: int, owners: tuple[int, ...]) -> None:
+        """Until the server ends, is told to, grows too large, or loses an owner; then nothing is left.
+
+        Args:
+            spec: The limits.
+            server: Its pid.
+            owners: Handles of processes without which it may not live on.
+        """
         self.server = server
         poll = select.poll()
-        for fd in (self.ended, owner, self.control):
+        for fd in (self.ended, *owners, self.control):
             poll.register(fd, select.POLLIN)
         why = ""
         deadline = float("inf")
@@ -220,7 +262,7 @@ class Supervisor:
         while self.reap() and self.status is None:
             seconds = max(0.0, min(TICK, deadline - time.monotonic()))
             ready = {fd for fd, _ in poll.poll(int(seconds * 1000) + 1)}
-            if owner in ready:
+            if not ready.isdisjoint(owners):
                 break
             if self.control in ready:
                 orders = self.hear(4096)
@@ -313,4 +355,20 @@ def main(control: int) -> None:
     if os.getppid() == spec["owner"]:  # else the number may already be somebody else's
         server = supervisor.start(spec)
         if server:
-            supervisor.watch(spec, server, owner)
+            supervisor.watch(spec, server, (owner,))
+
+
+def fork_main(control: int, owners: tuple[int, ...], run: Callable[[dict[str, Any]], NoReturn]) -> None:
+    """The same in the fork of a warmed parent; returns when the server and all it started are gone.
+
+    Args:
+        control: Descriptor of our end of the control socket.
+        owners: Handles of the owner and of the warmed parent.
+        run: Runs the server's program in the child, after its walls are up.
+    """
+    kernel.adopt_orphans()
+    supervisor = Supervisor(control, run)
+    spec = supervisor.spec()
+    server = supervisor.start(spec)
+    if server:
+        supervisor.watch(spec, server, owners)

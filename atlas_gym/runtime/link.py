@@ -43,8 +43,10 @@ class Link(ByteStream, Protocol):
 
     @property
     def own_paths(self) -> bool:
-        """Whether "/workspace", "/home/agent" and "/tmp/<server>" are real paths to this server (a container
-        of its own): then nothing is translated on the way to it."""
+        """Whether "/workspace", "/home/agent" and "/tmp/<server>" are real paths to this server.
+
+        It has a container of its own then, and nothing is translated on the way to it.
+        """
 
     @property
     def command(self) -> str:

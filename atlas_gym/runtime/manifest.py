@@ -97,8 +97,10 @@ class Manifest(BaseModel):
     can show in later reads of the same episode."""
     protocol: Literal["legacy", "auto"] = "legacy"
     """`legacy` starts with `initialize`; `auto` probes for the newer protocol first."""
-    url: str = ""
+    url: str = Field(default="", repr=False)
     """Address of a running server; only in a user's mcp.json."""
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
+    """What it is sent with every request, as written: `${NAME}` is filled in when a session is opened."""
 
     @field_validator("command", "env")
     @classmethod
@@ -213,5 +215,5 @@ def _problem(error: Any) -> str:
         return f"field {field!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
     if error["type"] == "missing":
         return f"field {field!r} is missing"
-    found = "" if field.split(".")[0] in ("", "env") else f" (found {str(error['input'])[:80]!r})"
+    found = "" if field.split(".")[0] in ("", "env", "headers") else f" (found {str(error['input'])[:80]!r})"
     return f"field {field!r}: {message}{found}" if field else message

@@ -5,10 +5,12 @@ Owns the record and the question whether its process still lives. Does not know 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
 import platform
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -55,6 +57,21 @@ class Owner:
     def current(cls) -> Owner:
         """This process."""
         return cls(os.getpid(), start_time(os.getpid()), _boot_id(), _namespace(), platform.node())
+
+    @property
+    def tag(self) -> str:
+        """The owner in a few characters, for a name: of use to processes of the same boot and namespace."""
+        place = "\0".join((self.boot, self.namespace, self.node)).encode()
+        return f"{self.pid}-{self.start}-{zlib.crc32(place):08x}"
+
+    @classmethod
+    def is_dead(cls, tag: str) -> bool:
+        """Whether the owner with this tag is provably dead; False where that cannot be seen from here."""
+        numbers = tag.split("-")
+        if len(numbers) != 3 or not (numbers[0].isdecimal() and numbers[1].isdecimal()):
+            return False
+        owner = dataclasses.replace(cls.current(), pid=int(numbers[0]), start=int(numbers[1]))
+        return owner.tag == tag and owner.verdict() == "dead"
 
     def to_json(self) -> str:
         """One line, for `from_json`."""

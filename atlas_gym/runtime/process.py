@@ -21,8 +21,11 @@ from typing import Final, Literal
 
 from atlas_gym.errors import StartError, WireError
 from atlas_gym.runtime import kernel
+from atlas_gym.runtime.aside import aside
+from atlas_gym.runtime.host import Host, HostGone
 from atlas_gym.runtime.install import Installation
 from atlas_gym.runtime.launch import MARKER, Launch, plan
+from atlas_gym.runtime.prefork import Hosts
 from atlas_gym.runtime.streams import Reader, Tail, Writer
 from atlas_gym.runtime.workspace import Workspace
 
@@ -33,6 +36,8 @@ _LAUNCHER: Final = (
 )
 GRACE: Final = 0.25
 """Seconds from SIGTERM to SIGKILL. A server has written what it had to when it answered its last call."""
+_HOSTS: Final = 2
+"""Warmed parents that may die under one start before the server is started without one."""
 _PATIENCE: Final = 8.0
 """Seconds after which the launcher itself is killed; it gives up after 5."""
 
@@ -40,19 +45,28 @@ _PATIENCE: Final = 8.0
 class ProcessLink:
     """One started server. Made by `ProcessRuntime.start`, on the loop that it stays with."""
 
-    def __init__(self, launch: Launch, started: Callable[[], None] = lambda: None) -> None:
-        """Spawn the launcher; nothing is known about the server before `begin`.
+    def __init__(
+        self,
+        launch: Launch,
+        started: Callable[[], None] = lambda: None,
+        host: Host | None = None,
+        how: str = "",
+    ) -> None:
+        """Spawn the launcher, or ask for its fork; nothing is known about the server before `begin`.
 
         Args:
             launch: What to start.
             started: Called once, when the server has said its first words or ended.
+            host: Warmed parent to fork it from; None starts a new interpreter.
+            how: What `how` will say; "spawn" or "fork" by default.
 
         Raises:
             StartError: No process could be made.
+            HostGone: The warmed parent has ended.
         """
         self.name = launch.name
         self.walls = launch.walls
-        self.how = "spawn"
+        self.how = how or ("fork" if host else "spawn")
         self.own_paths = False
         self.command = launch.command
         self.pid = 0
@@ -66,25 +80,24 @@ class ProcessLink:
         self._heard: asyncio.Future[str] = self._loop.create_future()
         self._ended = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
+        self._host = host
+        self._exited = -1
+        """Handle of the launcher; of a forked one once it has answered."""
         # Pipes, not socket pairs, for the server: /dev/stdout can be opened, and every language knows them.
         stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
         self._control, theirs = socket.socketpair()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-E", "-c", *_LAUNCHER, str(theirs.fileno())],
-                stdin=stdin[0],
-                stdout=stdout[1],
-                stderr=stderr[1],
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in a terminal is for the owner
-                cwd="/",
-                env={MARKER: launch.spec["env"][MARKER]},
-            )
-            self._exited = os.pidfd_open(self._process.pid)
-        except OSError as exc:
+            if host is not None:
+                host.ask((stdin[0], stdout[1], stderr[1], theirs.fileno()))
+                host.links.add(id(self))
+            else:
+                self._spawn(stdin[0], stdout[1], stderr[1], theirs.fileno())
+        except (OSError, HostGone) as exc:
             self._control.close()
             for fd in (stdin[1], stdout[0], stderr[0]):
                 os.close(fd)
+            if isinstance(exc, HostGone):
+                raise
             raise StartError(
                 f"Server {self.name!r} cannot be started: no process could be made: {exc}."
             ) from exc
@@ -97,15 +110,29 @@ class ProcessLink:
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._listen)
 
+    def _spawn(self, stdin: int, stdout: int, stderr: int, control: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-E", "-c", *_LAUNCHER, str(control)],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=[control],
+            start_new_session=True,  # Ctrl-C in a terminal is for the owner
+            cwd="/",
+            env={MARKER: self._launch.spec["env"][MARKER]},
+        )
+        self._exited = os.pidfd_open(self._process.pid)
+
     async def begin(self) -> None:
         """Wait until the server's program runs.
 
         Raises:
             StartError: The program could not be executed or the walls not be put up.
+            HostGone: The warmed parent ended before it had forked; the link is closed.
         """
         try:
             async with asyncio.timeout(self._launch.start_seconds):
-                spec = marshal.dumps(self._launch.spec)
+                spec = marshal.dumps(self._launch.spec, 4)  # a forked launcher's Python may be another
                 await self._loop.sock_sendall(self._control, len(spec).to_bytes(4, "big") + spec)
                 failure = await asyncio.shield(self._heard)
         except TimeoutError:
@@ -116,7 +143,10 @@ class ProcessLink:
             await self.aclose()
             raise
         if failure:
+            unborn = self._host is not None and self._exited < 0
             await self.aclose()
+            if unborn:
+                raise HostGone(f"the warmed parent of {self.name!r} ended before it forked")
             raise StartError(
                 f"Server {self.name!r} did not start: {failure}.{self._last_lines()} "
                 f"Try it by hand: {self.command}"
@@ -125,11 +155,13 @@ class ProcessLink:
     def _listen(self) -> None:
         """Take what the launcher says."""
         try:
-            data = self._control.recv(1 << 16)
+            data, fds, _, _ = socket.recv_fds(self._control, 1 << 16, 1)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
+            data, fds = b"", []
+        if fds:
+            self._exited = fds[0]
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             kind, _, text = line.decode("utf-8", "replace").partition(" ")
@@ -137,7 +169,7 @@ class ProcessLink:
                 status, _, self._why = text.partition(" ")
                 self._status = int(status)
                 self._ended.set()
-            elif not self._heard.done():
+            elif kind != "forked" and not self._heard.done():
                 self.pid = int(text) if kind == "started" else 0
                 self._heard.set_result("" if self.pid else text)
         if not data:
@@ -199,19 +231,23 @@ class ProcessLink:
         self._stdin.close()
         with contextlib.suppress(OSError):  # it has ended by itself
             self._control.send(b"%f\n" % GRACE)
-        if not await self._launcher_ended(_PATIENCE):
-            self._process.kill()  # the kernel then kills the server
-            await self._launcher_ended(_PATIENCE)
+        if self._exited >= 0:
+            if not await self._launcher_ended(_PATIENCE):
+                signal.pidfd_send_signal(self._exited, signal.SIGKILL)  # the kernel then kills the server
+                await self._launcher_ended(_PATIENCE)
+            os.close(self._exited)
         if self._status is None:
             self._listen()
-        self._process.wait()
+        if self._host is not None:
+            self._host.links.discard(id(self))  # who has forked it collects it
+        else:
+            self._process.wait()
         if self._control.fileno() >= 0:
             self._loop.remove_reader(self._control)
             self._control.close()
         self._stderr.drain()
         self._stderr.close()
         self._stdout.close()
-        os.close(self._exited)
 
     async def _launcher_ended(self, seconds: float) -> bool:
         ended = asyncio.Event()
@@ -233,15 +269,27 @@ class ProcessRuntime:
         walls: "auto" puts up what the kernel has; "off" nothing (for debugging a server).
         max_starting: Servers that may be starting at the same time, per event loop. A server is starting
             until its first bytes, its end, or its manifest's `start_seconds`.
+        prefork: Fork Python servers from a parent that has imported them, where that is safe; the first start
+            then takes longer. False for single starts. `Hosts` of your own are used as they are.
     """
 
     name: str = "process"
 
-    def __init__(self, *, walls: Literal["auto", "off"] = "auto", max_starting: int = 4) -> None:
+    def __init__(
+        self,
+        *,
+        walls: Literal["auto", "off"] = "auto",
+        max_starting: int = 4,
+        prefork: bool | Hosts | None = True,
+    ) -> None:
         self._walls = kernel.probe() if walls == "auto" else kernel.NO_WALLS
         self._max_starting = max_starting
         self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
         self._slots = weakref.WeakKeyDictionary()
+        self.hosts: Final = (
+            (Hosts(self._walls) if prefork else None) if isinstance(prefork, bool) else prefork
+        )
+        """The warmed parents: what lives, why a server has none, how to end one."""
 
     async def start(self, installation: Installation, workspace: Workspace) -> ProcessLink:
         """Start one server for one episode.
@@ -259,6 +307,16 @@ class ProcessRuntime:
         await slots.acquire()
         slot = _Slot(slots, loop, launch.start_seconds)
         try:
+            for _ in range(_HOSTS):
+                host = await self.hosts.get(installation) if self.hosts else None
+                try:
+                    link = ProcessLink(launch, slot.free, host)
+                    await link.begin()
+                except HostGone:
+                    if host and self.hosts and host.alive():  # one that does not answer
+                        await asyncio.to_thread(self.hosts.end, host.plan.workspace.root.name)
+                    continue
+                return link
             link = ProcessLink(launch, slot.free)
         except BaseException:
             slot.free()
@@ -267,7 +325,9 @@ class ProcessRuntime:
         return link
 
     async def aclose(self) -> None:
-        """Nothing here outlives an episode."""
+        """End the warmed parents and the servers forked from them; later starts make new ones."""
+        if self.hosts:
+            await aside(self.hosts.close)
 
 
 class _Slot:

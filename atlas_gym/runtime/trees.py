@@ -18,14 +18,25 @@ from typing import Final
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK: Final = 1 << 20
 
+_MAX_PATH: Final = 3800
+"""Bytes of a path in a copy, whose readers do not walk: the kernel takes 4095, and they add to it."""
+
+MAX_NOTES: Final = 1000
+"""Entries left out of a copy that are named; then one note, for the path "", says that there are more."""
+
 
 @contextmanager
-def _opened(name: str | Path, flags: int, parent: int | None = None) -> Iterator[int]:
-    fd = os.open(name, flags, dir_fd=parent)
+def _held(fd: int) -> Iterator[int]:
     try:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextmanager
+def _opened(name: str | Path, flags: int, parent: int | None = None) -> Iterator[int]:
+    with _held(os.open(name, flags, dir_fd=parent)) as fd:
+        yield fd
 
 
 def _unlock(name: str, parent: int) -> None:
@@ -111,21 +122,28 @@ class CopyBudget:
 
     def skip(self, path: str, reason: str) -> None:
         """Note one entry that is left out; a hostile tree must not fill the memory with notes."""
-        if len(self.skipped) < 1000:
+        if len(self.skipped) < MAX_NOTES:
             self.skipped.append((path, reason))
+        elif len(self.skipped) == MAX_NOTES:
+            self.skipped.append(("", "more was left out than can be named"))
 
 
 def copy(source: Path, target: Path, budget: CopyBudget) -> None:
     """Copy directories and regular files; see `Workspace.snapshot` for the rules.
 
     Entries are taken in order of their names, directories after the files beside them, so that what fits
-    is the same every time. The source directory must be there; `target` may be.
+    is the same every time. `target` may be there.
 
     Raises:
-        OSError: The target cannot be written. What cannot be read in the source is skipped.
+        OSError: The target cannot be written. What cannot be read in the source is skipped, be it all of it.
     """
     target.mkdir(mode=0o700, exist_ok=True)
-    with _opened(source, _DIRECTORY) as base:
+    try:
+        opened = os.open(source, _DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as exc:
+        budget.skip(source.name, f"not readable: {exc.strerror}")
+        return
+    with _held(opened) as base:
         waiting: list[tuple[str, ...]] = [()]
         while waiting:
             parts = waiting.pop(0)
@@ -162,7 +180,9 @@ def _copy_entries(
             mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
         except OSError:
             continue  # gone since it was listed
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        if len(os.fsencode(target / name)) > _MAX_PATH:
+            budget.skip(path, "its path is too long")
+        elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             budget.skip(path, "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file")
         elif budget.files <= 0:
             budget.skip(path, "too many files")

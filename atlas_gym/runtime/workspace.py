@@ -44,16 +44,17 @@ class Workspace:
         self._to_host: dict[str | None, re.Pattern[str]] = {}
 
     @classmethod
-    def create(cls, label: str = "") -> Workspace:
+    def create(cls, label: str = "", *, kind: str = "ep") -> Workspace:
         """Make an empty one under `settings.run_dir()`, owned by this process.
 
         Args:
             label: Becomes part of the directory's name, for people who look.
+            kind: Begins the directory's name: "ep" for an episode, "host" for a warmed parent.
 
         Raises:
             StorageError: The directory cannot be made (disk full, not writable, not ours).
         """
-        return cls(_make_root(label))
+        return cls(_make_root(label, kind))
 
     def state(self, server: str) -> Path:
         """The private directory of one server, holding `home` and `tmp`; made on first use.
@@ -158,19 +159,21 @@ def remove_episode(root: Path) -> None:
     trees.remove(root)
 
 
-def _make_root(label: str) -> Path:
+def _make_root(label: str, kind: str = "ep") -> Path:
     parent = settings.run_dir()
     with settings.storage(f"Making an episode under {parent}"):
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         parent = parent.resolve()
         if parent.stat().st_uid != os.getuid():
             raise PermissionError(13, "belongs to another user", str(parent))
-        name = "-".join(filter(None, ("ep", _file_name(label)[:40].strip("-."), secrets.token_hex(6))))
+        name = "-".join(filter(None, (kind, _file_name(label)[:40].strip("-."), secrets.token_hex(6))))
         # The record of the owner is there before the name is: collection sees no tree without an owner.
-        staging = parent / f".{name}"
+        # Before that its name says who makes it, for the moment in which the record is not there yet.
+        owner = Owner.current()
+        staging = parent / f".{name}.{owner.tag}"
         staging.mkdir(mode=0o700)
         try:
-            (staging / OWNER_FILE).write_text(Owner.current().to_json(), encoding="utf-8")
+            (staging / OWNER_FILE).write_text(owner.to_json(), encoding="utf-8")
             for part in ("files", "state"):
                 (staging / part).mkdir(mode=0o700)
             staging.rename(parent / name)

@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from atlas_gym.runtime import kernel, uv
 from atlas_gym.runtime.catalog import Server
 from atlas_gym.runtime.install import Installation
 from atlas_gym.runtime.link import Link
 from atlas_gym.runtime.manifest import Manifest
+from atlas_gym.runtime.prefork import Hosts
+from atlas_gym.runtime.process import ProcessRuntime
 from atlas_gym.runtime.workspace import Workspace
 
 Install = Callable[..., Installation]
@@ -76,3 +79,81 @@ def read_all() -> ReadAll:
         return data
 
     return read
+
+
+class Program:
+    """A Python server made of files in one directory, and another directory with what it depends on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "server"
+        self.library = folder / "library"
+        for each in (self.folder, self.library):
+            each.mkdir()
+        self.python, self.base = sys.executable, sys.base_prefix
+
+    def use(self, version: str) -> None:
+        """Be run by another Python, or skip."""
+        if uv.unavailable(version):
+            pytest.skip(uv.unavailable(version))
+        self.python = uv.interpreter(version)
+        self.base = str(Path(os.path.realpath(self.python)).parent.parent)
+
+    def __call__(
+        self,
+        main: str,
+        *,
+        state_bound: str = "start",
+        files: dict[str, str] | None = None,
+        depends: dict[str, str] | None = None,
+        entry: tuple[str, ...] = (),
+        args: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+        **more: Any,
+    ) -> Installation:
+        for folder, texts in (
+            (self.folder, {"main.py": main, **(files or {})}),
+            (self.library, depends or {}),
+        ):
+            for name, text in texts.items():
+                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).write_text(text)
+        manifest = Manifest.model_validate(
+            {
+                "name": "probe",
+                "description": "a program of a test",
+                "registry": "pypi",
+                "package": "probe-server",
+                "version": "1",
+                "language": "python",
+                "command": ("main.py",),
+                "state": "memory",
+                "state_bound": state_bound,
+                "env": {"PYTHONPATH": str(self.library), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
+                **more,
+            }
+        )
+        base = Path(os.path.realpath(self.base))
+        command = (
+            os.path.realpath(self.python),
+            "-S",
+            *(entry or (str(self.folder / "main.py"),)),
+            *args,
+        )
+        return Installation(
+            Server(manifest, None), self.folder, command, (self.folder, self.library, base, Path("/usr/bin"))
+        )
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+@pytest.fixture
+def forking(episode: Workspace) -> Iterator[ProcessRuntime]:
+    """A runtime that forks, without rehearsals: most programs here say something else than MCP."""
+    runtime = ProcessRuntime(prefork=Hosts(kernel.probe(), rehearsal=()))
+    yield runtime
+    assert runtime.hosts
+    runtime.hosts.close()
+    assert not [p for p in episode.root.parent.iterdir() if p.name.startswith("host-")]

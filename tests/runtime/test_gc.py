@@ -103,3 +103,14 @@ def test_interrupted_removal_is_finished(run_dir: Path) -> None:
     os.utime(run_dir / "ep-old", (0, 0))
     gc.collect()
     assert [p.name for p in run_dir.iterdir()] == ["ep-new"]
+
+
+def test_warmed_parents_are_told_apart(run_dir: Path) -> None:
+    live, dead = Workspace.create(kind="host"), Workspace.create("old", kind="host")
+    disown(dead, start=1)
+    assert gc.collect(dry_run=True) == gc.Removed(hosts=(dead.root.name,))
+    removed = gc.collect()
+    assert removed == gc.Removed(hosts=(dead.root.name,))
+    assert str(removed) == "Removed 0 episodes, 1 warmed parents and 0 processes; 0 in use."
+    assert [path.name for path in run_dir.iterdir()] == [live.root.name]
+    live.close()

@@ -1,4 +1,4 @@
-"""Starting, talking to and ending local servers, the misbehaving ones above all."""
+"""Starting, talking to and ending local servers, the misbehaving ones above all; spawned and forked."""
 
 from __future__ import annotations
 
@@ -8,22 +8,79 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from atlas_gym.errors import StartError, WireError
+from atlas_gym.runtime import kernel
 from atlas_gym.runtime import process as process_module
+from atlas_gym.runtime.catalog import Server
 from atlas_gym.runtime.install import Installation
 from atlas_gym.runtime.link import Link
+from atlas_gym.runtime.manifest import Manifest
+from atlas_gym.runtime.prefork import Hosts
 from atlas_gym.runtime.process import ProcessRuntime
 from atlas_gym.runtime.workspace import Workspace
 
 Install = Callable[..., Installation]
+MakeRuntime = Callable[..., ProcessRuntime]
 ReadAll = Callable[[Link], Awaitable[bytes]]
 
 ECHO = "import sys\nfor line in sys.stdin: print(line.strip().upper(), flush=True)"
+
+
+@pytest.fixture(params=["spawn", "fork"])
+def how(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def runtime(how: str) -> Iterator[MakeRuntime]:
+    """Make a runtime that starts servers so."""
+    made: list[ProcessRuntime] = []
+
+    def make(walls: Literal["auto", "off"] = "auto", max_starting: int = 4) -> ProcessRuntime:
+        up = kernel.probe() if walls == "auto" else kernel.NO_WALLS
+        hosts = Hosts(up, rehearsal=()) if how == "fork" else None
+        made.append(ProcessRuntime(walls=walls, max_starting=max_starting, prefork=hosts))
+        return made[-1]
+
+    yield make
+    for each in made:
+        if each.hosts:
+            each.hosts.close()
+
+
+@pytest.fixture
+def python(how: str, python: Install, tmp_path: Path) -> Install:
+    """Make an installation of a Python program that is started so."""
+
+    def make(code: str, **more: Any) -> Installation:
+        if how == "spawn":
+            return python(code, **more)
+        folder = Path(tempfile.mkdtemp(dir=tmp_path, prefix="server-"))
+        (folder / "main.py").write_text(code)
+        manifest = Manifest(
+            name="probe",
+            description="a program of a test",
+            registry="pypi",
+            package="probe-server",
+            version="1",
+            language="python",
+            command=("main.py",),
+            state="none",
+            state_bound="start",
+            **more,
+        )
+        command = (os.path.realpath(sys.executable), "-I", "-S", str(folder / "main.py"))
+        paths = (folder, Path(os.path.realpath(sys.base_prefix)))
+        return Installation(Server(manifest, None), folder, command, paths)
+
+    return make
 
 
 def gone(pid: int, seconds: float = 20.0) -> bool:
@@ -39,8 +96,9 @@ def gone(pid: int, seconds: float = 20.0) -> bool:
 
 
 @pytest.mark.asyncio
-async def test_talk(python: Install, episode: Workspace) -> None:
-    link = await ProcessRuntime().start(python(ECHO), episode)
+async def test_talk(how: str, runtime: MakeRuntime, python: Install, episode: Workspace) -> None:
+    link = await runtime().start(python(ECHO), episode)
+    assert link.how == how
     await link.send(b"hello\n")
     assert await link.receive() == b"HELLO\n"
     assert link.exit_status is None
@@ -54,8 +112,8 @@ async def test_talk(python: Install, episode: Workspace) -> None:
 
 
 @pytest.mark.asyncio
-async def test_back_pressure_both_ways(python: Install, episode: Workspace) -> None:
-    link = await ProcessRuntime().start(
+async def test_back_pressure_both_ways(runtime: MakeRuntime, python: Install, episode: Workspace) -> None:
+    link = await runtime().start(
         python(
             "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer); sys.stdout.flush()"
         ),
@@ -98,11 +156,15 @@ async def test_environment_is_exactly_what_was_allowed(
 
 @pytest.mark.asyncio
 async def test_secrets_are_not_in_the_tail(
-    python: Install, episode: Workspace, monkeypatch: pytest.MonkeyPatch, read_all: ReadAll
+    runtime: MakeRuntime,
+    python: Install,
+    episode: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    read_all: ReadAll,
 ) -> None:
     monkeypatch.setenv("API_KEY", "s3cr3t-value")
     code = "import os, sys; [print(i, os.environ['API_KEY'], file=sys.stderr) for i in range(5000)]"
-    link = await ProcessRuntime().start(python(code, env_allow=("API_KEY",)), episode)
+    link = await runtime().start(python(code, env_allow=("API_KEY",)), episode)
     await read_all(link)
     tail = link.stderr_tail()
     await link.aclose()
@@ -113,9 +175,11 @@ async def test_secrets_are_not_in_the_tail(
 
 
 @pytest.mark.asyncio
-async def test_flood_of_stderr_blocks_nobody(python: Install, episode: Workspace, read_all: ReadAll) -> None:
+async def test_flood_of_stderr_blocks_nobody(
+    runtime: MakeRuntime, python: Install, episode: Workspace, read_all: ReadAll
+) -> None:
     code = "import sys\nfor i in range(3000): sys.stderr.write('x' * 1000 + chr(10))\nprint('done')"
-    link = await ProcessRuntime().start(python(code), episode)
+    link = await runtime().start(python(code), episode)
     assert await read_all(link) == b"done\n"
     assert link.exit_status == 0
     await link.aclose()
@@ -131,8 +195,10 @@ async def test_missing_program(install: Install, episode: Workspace) -> None:
 
 
 @pytest.mark.asyncio
-async def test_server_that_dies_at_once(python: Install, episode: Workspace, read_all: ReadAll) -> None:
-    link = await ProcessRuntime().start(python("raise SystemExit('no licence')"), episode)
+async def test_server_that_dies_at_once(
+    runtime: MakeRuntime, python: Install, episode: Workspace, read_all: ReadAll
+) -> None:
+    link = await runtime().start(python("raise SystemExit('no licence')"), episode)
     assert await read_all(link) == b""
     assert link.exit_status == 1
     assert link.stderr_tail() == "no licence"
@@ -167,9 +233,11 @@ while True:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("ends", [False, True], ids=["told to end", "ends by itself"])
 @pytest.mark.parametrize("walls", ["auto", "off"])
-async def test_whole_tree_ends(python: Install, episode: Workspace, ends: bool, walls: str) -> None:
-    runtime = ProcessRuntime(walls="off" if walls == "off" else "auto")
-    link = await runtime.start(python(STUBBORN.replace("EXIT", "os._exit(3)" if ends else "")), episode)
+async def test_whole_tree_ends(
+    runtime: MakeRuntime, python: Install, episode: Workspace, ends: bool, walls: str
+) -> None:
+    started = runtime("off" if walls == "off" else "auto")
+    link = await started.start(python(STUBBORN.replace("EXIT", "os._exit(3)" if ends else "")), episode)
     pids = [int(pid) for pid in (await link.receive()).split()]
     assert len(pids) == 5
     if ends:
@@ -181,9 +249,11 @@ async def test_whole_tree_ends(python: Install, episode: Workspace, ends: bool, 
 
 
 @pytest.mark.asyncio
-async def test_memory_limit(python: Install, episode: Workspace, read_all: ReadAll) -> None:
+async def test_memory_limit(
+    runtime: MakeRuntime, python: Install, episode: Workspace, read_all: ReadAll
+) -> None:
     code = "x = []\ntry:\n  while True: x.append(bytearray(8 << 20))\nexcept MemoryError: print('refused')"
-    link = await ProcessRuntime().start(python(code, limits={"memory_mb": 64}), episode)
+    link = await runtime().start(python(code, limits={"memory_mb": 64}), episode)
     assert await read_all(link) == b"refused\n"
     await link.aclose()
 
@@ -191,32 +261,34 @@ async def test_memory_limit(python: Install, episode: Workspace, read_all: ReadA
 @pytest.mark.asyncio
 @pytest.mark.slow
 async def test_tree_that_grows_too_large_is_ended(
-    python: Install, episode: Workspace, read_all: ReadAll
+    runtime: MakeRuntime, python: Install, episode: Workspace, read_all: ReadAll
 ) -> None:
     code = (
         "import mmap, time\nm = mmap.mmap(-1, 100 << 20)\n"
         "for _ in range(100): m.write(bytes(1 << 20))\ntime.sleep(1000)"
     )
-    link = await ProcessRuntime().start(python(code, limits={"memory_mb": 64}), episode)
+    link = await runtime().start(python(code, limits={"memory_mb": 64}), episode)
     assert await read_all(link) == b""
     assert "its limit is 64" in link.stderr_tail()
     await link.aclose()
     code = "import os, time\nfor _ in range(30): os.fork() or time.sleep(1000)\ntime.sleep(1000)"
-    link = await ProcessRuntime().start(python(code, limits={"pids": 16}), episode)
+    link = await runtime().start(python(code, limits={"pids": 16}), episode)
     assert await read_all(link) == b""
     assert "31 processes and threads, its limit is 16" in link.stderr_tail()
     await link.aclose()
 
 
 @pytest.mark.asyncio
-async def test_large_files_are_refused(python: Install, episode: Workspace, read_all: ReadAll) -> None:
+async def test_large_files_are_refused(
+    runtime: MakeRuntime, python: Install, episode: Workspace, read_all: ReadAll
+) -> None:
     code = """
 try:
     with open("big", "wb") as f:
         for _ in range(3): f.write(bytes(1 << 20)); f.flush()
 except OSError as exc: print(exc.errno)
 """
-    link = await ProcessRuntime().start(python(code, limits={"file_mb": 1}), episode)
+    link = await runtime().start(python(code, limits={"file_mb": 1}), episode)
     assert await read_all(link) == b"27\n"
     await link.aclose()
     assert (episode.files / "big").stat().st_size == 1 << 20
@@ -224,13 +296,13 @@ except OSError as exc: print(exc.errno)
 
 @pytest.mark.asyncio
 async def test_cycles_leave_nothing(
-    python: Install, episode: Workspace, descendants: Callable[[], set[int]]
+    runtime: MakeRuntime, python: Install, episode: Workspace, descendants: Callable[[], set[int]]
 ) -> None:
-    runtime = ProcessRuntime()
+    started = runtime()
     installation = python(ECHO)
 
     async def cycle() -> None:
-        link = await runtime.start(installation, episode)
+        link = await started.start(installation, episode)
         await link.send(b"a\n")
         assert await link.receive() == b"A\n"
         await link.aclose()
@@ -244,10 +316,10 @@ async def test_cycles_leave_nothing(
 
 
 @pytest.mark.asyncio
-async def test_starting_is_bounded(python: Install, episode: Workspace) -> None:
-    runtime = ProcessRuntime(max_starting=1)
-    first = await runtime.start(python(ECHO), episode)
-    second = asyncio.create_task(runtime.start(python(ECHO), episode))
+async def test_starting_is_bounded(runtime: MakeRuntime, python: Install, episode: Workspace) -> None:
+    started = runtime(max_starting=1)
+    first = await started.start(python(ECHO), episode)
+    second = asyncio.create_task(started.start(python(ECHO), episode))
     await asyncio.sleep(0)
     assert not second.done()
     await first.send(b"x\n")
@@ -257,52 +329,63 @@ async def test_starting_is_bounded(python: Install, episode: Workspace) -> None:
 
 
 @pytest.mark.asyncio
-async def test_cancelled_start_leaves_nothing(python: Install, episode: Workspace) -> None:
-    runtime = ProcessRuntime(max_starting=1)
+async def test_cancelled_start_leaves_nothing(
+    runtime: MakeRuntime, python: Install, episode: Workspace
+) -> None:
+    started = runtime(max_starting=1)
+    await (await started.start(python(ECHO), episode)).aclose()  # what outlives episodes is there now
     before = sorted(os.listdir("/proc/self/fd"))
-    task = asyncio.create_task(runtime.start(python(ECHO), episode))
+    task = asyncio.create_task(started.start(python(ECHO), episode))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert sorted(os.listdir("/proc/self/fd")) == before
-    link = await runtime.start(python(ECHO), episode)
+    link = await started.start(python(ECHO), episode)
     await link.aclose()
 
 
 OWNER = """
 import asyncio, os, sys
 from pathlib import Path
+from atlas_gym.runtime import kernel
 from atlas_gym.runtime.catalog import Server
 from atlas_gym.runtime.install import Installation
 from atlas_gym.runtime.manifest import Manifest
+from atlas_gym.runtime.prefork import Hosts
 from atlas_gym.runtime.process import ProcessRuntime
 from atlas_gym.runtime.workspace import Workspace
 
-async def main():
-    command = (os.path.realpath(sys.executable), "-I", "-S", "-c", sys.argv[1])
-    manifest = Manifest(name="s", description="", registry="user", language="other", command=command,
-                        state="none", state_bound="call")
-    reads = (Path(os.path.realpath(sys.base_prefix)),)
+async def main(script, how):
+    command = (os.path.realpath(sys.executable), "-I", "-S", script)
+    fork = how == "fork"
+    manifest = Manifest(name="s", description="", state="none", state_bound="call", command=command,
+                        registry="pypi" if fork else "user", language="python" if fork else "other",
+                        package="p", version="1")
+    reads = (Path(os.path.realpath(sys.base_prefix)), Path(script).parent)
     workspace = Workspace.create()
     installation = Installation(Server(manifest, None), Path("/"), command, reads)
-    link = await ProcessRuntime().start(installation, workspace)
+    runtime = ProcessRuntime(prefork=Hosts(kernel.probe(), rehearsal=()) if fork else None)
+    link = await runtime.start(installation, workspace)
+    assert link.how == how
     text = await link.receive()
     if os.fork() == 0:  # a fork of the owner keeps its descriptors open, and must not keep the server alive
         os.close(1)
         os.read(0, 1)
         os._exit(0)
-    print(link._process.pid, text.decode(), flush=True)
+    above = runtime.hosts.hosts()[0].pid if fork else link._process.pid
+    print(above, text.decode(), flush=True)
     await asyncio.sleep(1000)
-asyncio.run(main())
+asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_nothing_outlives_a_killed_owner(tmp_path: Path) -> None:
-    env = {**os.environ, "ATLAS_RUN": str(tmp_path)}
-    code = STUBBORN.replace("EXIT", "")
+def test_nothing_outlives_a_killed_owner(how: str, tmp_path: Path) -> None:
+    env = {**os.environ, "ATLAS_RUN": str(tmp_path / "run")}
+    script = tmp_path / "main.py"
+    script.write_text(STUBBORN.replace("EXIT", ""))
     with subprocess.Popen(
-        [sys.executable, "-c", OWNER, code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+        [sys.executable, "-c", OWNER, script, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
     ) as owner:
         assert owner.stdout is not None
         pids = [int(pid) for pid in owner.stdout.readline().split()]

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -228,3 +229,33 @@ printf '#!/bin/sh\\necho runs\\n' > run.sh && chmod +x run.sh && ./run.sh
     output = await read_all(link)
     assert (link.stderr_tail(), output.split(), link.exit_status) == ("", [b"2", b"runs"], 0)
     await link.aclose()
+
+
+BASE, PROGRAM = (os.path.realpath(path) for path in (sys.base_prefix, sys.executable))
+TOUCH = """
+import json, os, pathlib, sys
+foreign = sys.argv[1]
+pathlib.Path("made").touch()
+pathlib.Path("made").touch()
+os.utime("made", (5, 5))
+try:
+    pathlib.Path(foreign).touch()
+except OSError:
+    pass
+print(json.dumps([os.path.exists("made"), os.stat("made").st_mtime == 5]), flush=True)
+"""
+
+
+@needs_walls
+@pytest.mark.asyncio
+async def test_touching_makes_a_file_and_times_of_others_stay(
+    install: Install, read_all: ReadAll, episode: Workspace, tmp_path: Path
+) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.write_text("x")
+    os.utime(foreign, (7, 7))
+    command = [PROGRAM, "-I", "-S", "-c", TOUCH, str(foreign)]
+    link = await ProcessRuntime(prefork=False).start(install(command, read=[BASE]), episode)
+    assert json.loads(await read_all(link)) == [True, False]
+    await link.aclose()
+    assert foreign.stat().st_mtime == 7
