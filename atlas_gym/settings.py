@@ -40,6 +40,24 @@ def shipped(name: str) -> Path:
     return inside if inside.is_dir() else _PACKAGE.parent / name
 
 
+def base_image(language: str) -> str:
+    """The image that images of servers in this language start from (`ATLAS_BASE_PYTHON`, `ATLAS_BASE_NODE`).
+
+    "" when none is set.
+    """
+    return os.environ.get(f"ATLAS_BASE_{language.upper()}", "")
+
+
+def docker_host() -> str:
+    """Address of the Docker engine (`DOCKER_HOST`); "" when none is set."""
+    return os.environ.get("DOCKER_HOST", "")
+
+
+def docker_variables() -> dict[str, str]:
+    """What else Docker's own tools read: `DOCKER_TLS_VERIFY`, `DOCKER_CERT_PATH`, `DOCKER_CONFIG`."""
+    return {key: value for key, value in os.environ.items() if key.startswith("DOCKER_")}
+
+
 def secret(name: str) -> str | None:
     """The value of an environment variable that holds a key or token. Never log it."""
     return os.environ.get(name)
