@@ -18,7 +18,7 @@ from typing import Final
 
 from atlas_gym import settings
 from atlas_gym.errors import InstallError, LockError
-from atlas_gym.runtime import cache, node, uv
+from atlas_gym.runtime import cache, http_headers, node, uv
 from atlas_gym.runtime.catalog import Server
 
 _LAYOUT: Final = 1
@@ -60,6 +60,7 @@ def digest(server: Server) -> str:
         parts += [lock_text(server, "package.json"), lock_text(server, "package-lock.json")]
     else:
         parts += [json.dumps(manifest.env, sort_keys=True), json.dumps(manifest.env_allow)]
+        parts += [manifest.url] if manifest.url else []
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
@@ -98,7 +99,8 @@ def unavailable(server: Server) -> str:
     """Why the server cannot run on this machine: one sentence with the next step; "" when it can."""
     manifest = server.manifest
     if manifest.url:
-        return f"{manifest.url} is a running server: it cannot be started or isolated by runtime 'process'."
+        unset = http_headers.unset(manifest)
+        return f"Its entry names the variable {unset[0]}, which is not set. Set it." if unset else ""
     if not sys.platform.startswith("linux"):
         return f"Server processes need Linux; this is {sys.platform}."
     missing = [name for name in manifest.programs if shutil.which(name) is None]
@@ -217,6 +219,8 @@ def _user_program(server: Server) -> Path | None:
 
 
 def _user(server: Server) -> Installation | None:
+    if server.manifest.url:  # nothing is started: only the texts of its tools are kept
+        return Installation(server, directory(server), (), ())
     program = _user_program(server)
     if program is None:
         return None

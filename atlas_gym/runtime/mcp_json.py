@@ -1,7 +1,7 @@
 """The user's own servers, from the ecosystem's usual `mcp.json`.
 
 Turns each entry into a Manifest with its command unchanged. Does not know the servers: no lock, no
-declared read-only tools, no claim about state. Entries that only have a url are kept, and cannot be started.
+declared read-only tools, no claim about state. Entries with a url keep their headers as written: no secret.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ _CONNECTION: Final = (
 _REPEAT: Final = {"PYTHONHASHSEED": "0"}
 """Without it a server that lists a Python set says something else at each start."""
 
+_ADDRESSES: Final = ("url", "httpUrl", "serverUrl")
+"""How different clients call the address of a running server."""
 _NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def read(path: Path) -> tuple[Manifest, ...]:
-    """Read `{"mcpServers": {name: {"command", "args", "env"} or {"url"}}}`.
+    """Read `{"mcpServers": {name: {"command", "args", "env"} or {"url", "headers"}}}`.
 
     Fields of other clients are ignored; an entry with `"disabled": true` is left out.
 
@@ -67,8 +69,17 @@ def _manifest(name: str, entry: Any, path: Path) -> Manifest:
         "state_bound": "import",
         "network": ("*",),
     }
-    if entry.get("url"):
-        return build_manifest({**raw, "url": _text(entry["url"], where, "url")}, where)
+    url = next((entry[key] for key in _ADDRESSES if entry.get(key)), None)
+    if url is not None:
+        headers = entry.get("headers") or {}
+        if not isinstance(headers, Mapping):
+            raise ManifestError(f"{where}: field 'headers' must be an object of strings. Correct it.")
+        reached = {
+            "url": _text(url, where, "url"),
+            "headers": {key: _text(value, where, f"headers.{key}") for key, value in headers.items()},
+            "protocol": "auto",
+        }
+        return build_manifest({**raw, **reached}, where)
     command = _text(entry.get("command"), where, "command")
     args = entry.get("args", [])
     if not isinstance(args, list):

@@ -39,11 +39,16 @@ def test_the_usual_entry(tmp_path: Path) -> None:
     assert made.read_only == ()
 
 
-def test_a_url_is_kept_and_cannot_be_started(tmp_path: Path) -> None:
-    made = parse(tmp_path, {"far": {"url": "https://example.com/mcp", "headers": {"A": "b"}}})["far"]
+def test_a_url_is_kept_with_its_headers_as_written(tmp_path: Path) -> None:
+    entry = {"type": "http", "url": "https://example.com/mcp", "headers": {"A": "Bearer ${NOT_SET}", "B": 1}}
+    made = parse(tmp_path, {"far": entry})["far"]
     assert made.url == "https://example.com/mcp"
     assert made.command == ()
-    assert "cannot be started or isolated" in unavailable(Server(made, None))
+    assert made.headers == {"A": "Bearer ${NOT_SET}", "B": "1"}
+    assert "Bearer" not in repr(made)
+    assert "NOT_SET" in unavailable(Server(made, None))
+    for key in ("httpUrl", "serverUrl"):  # as other clients write it
+        assert parse(tmp_path, {"far": {key: "https://example.com/mcp"}})["far"].url == made.url
 
 
 def test_names_become_usable_and_disabled_entries_are_left_out(tmp_path: Path) -> None:
@@ -82,6 +87,12 @@ def test_files_beside_the_mcp_json_are_found_from_the_workspace(tmp_path: Path) 
         ('{"mcpServers": {"a": {"command": "x", "args": [null]}}}', "'args' must be a string"),
         ('{"mcpServers": {"a": {"command": "x", "env": ["A"]}}}', "'env' must be an object"),
         ('{"mcpServers": {"!!": {"command": "x"}}}', "'name'"),
+        ('{"mcpServers": {"a": {"url": "http://b/", "headers": ["A: b"]}}}', "'headers' must be an object"),
+        (
+            '{"mcpServers": {"a": {"url": "http://b/", "headers": {"A": null}}}}',
+            "'headers.A' must be a string",
+        ),
+        ('{"mcpServers": {"a": {"url": ["x"]}}}', "'url' must be a string"),
     ],
 )
 def test_errors_name_the_file_and_the_entry(tmp_path: Path, text: str, words: str) -> None:
