@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from atlas_gym.cli import servers
+from atlas_gym.cli import cassette, servers
 from atlas_gym.errors import AtlasError
 
 MISUSE = 2
@@ -55,6 +55,7 @@ app = typer.Typer(
     """,
 )
 app.add_typer(servers.app, name="servers")
+app.add_typer(cassette.app, name="cassette")
 tasks_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode="rich", help="List, show, prove and lint tasks."
 )
@@ -80,9 +81,9 @@ def _root(
 
 
 Suite = Annotated[str, typer.Option(help="A shipped suite, or the path of a suite's folder.")]
-Runtime = Annotated[str, typer.Option(help="Where servers live: process or memory.")]
+Runtime = Annotated[str, typer.Option(help="Where servers live: process, container or memory.")]
 Sandbox = Annotated[
-    str, typer.Option(help="Where code runs: auto, sealed, monty or local (trusted code only).")
+    str, typer.Option(help="Where code runs: auto, sealed, container, monty or local (trusted code only).")
 ]
 AtOnce = Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Episodes at the same time.")]
 Names = Annotated[
@@ -104,6 +105,10 @@ def demo(
     at_once: AtOnce = 2,
     sandbox: Sandbox = "auto",
     runtime: Runtime = "process",
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="Play what an earlier demo recorded in --out: no server is needed."),
+    ] = False,
 ) -> None:
     """Show one episode turn by turn, then what each of the eight variants costs.
 
@@ -114,6 +119,7 @@ def demo(
 
       atlas-gym demo
       atlas-gym demo --all --out out/all
+      atlas-gym demo --replay
       atlas-gym demo --tasks 3 --variant tools/json --variant tools/code
     """
     from atlas_gym.cli.demo import DemoOptions, run
@@ -129,6 +135,7 @@ def demo(
             at_once=at_once,
             sandbox=sandbox,
             runtime=runtime,
+            replay=replay,
         )
     )
 

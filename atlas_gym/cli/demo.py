@@ -17,6 +17,7 @@ from atlas_gym.cli.transcript import cut, show_end, show_task, show_turn
 from atlas_gym.context.budget import Budget
 from atlas_gym.env.episode import Episode
 from atlas_gym.env.world import World, WorldConfig
+from atlas_gym.errors import ConfigError
 from atlas_gym.rollout import compare
 from atlas_gym.rollout.compare import Row
 from atlas_gym.rollout.gold import gold
@@ -25,6 +26,7 @@ from atlas_gym.rollout.play import play
 from atlas_gym.rollout.traces import append_trace, write_traces
 from atlas_gym.rollout.variants import Variant, chosen, variant
 from atlas_gym.sandbox import available, choose
+from atlas_gym.settings import storage
 from atlas_gym.task.model import Task
 from atlas_gym.types import Trajectory
 from atlas_gym.viewer import growth as picture
@@ -45,6 +47,13 @@ class DemoOptions:
     at_once: int
     sandbox: str
     runtime: str
+    replay: bool = False
+    """Play the cassette in `out` instead of recording it."""
+
+    @property
+    def cassette(self) -> Path:
+        """The recording."""
+        return self.out / "demo.cassette"
 
 
 def run(options: DemoOptions) -> None:
@@ -52,8 +61,21 @@ def run(options: DemoOptions) -> None:
     console = out()
     variants, shown = chosen(options.variants), variant(options.show)
     sandbox = choose(options.sandbox)
-    world = World.shared(WorldConfig(suite=options.suite, runtime=options.runtime))
+    if not options.replay:
+        with storage(f"Writing the traces to {options.out}"):
+            options.out.mkdir(parents=True, exist_ok=True)
+            options.cassette.unlink(missing_ok=True)
+    world = World.shared(
+        WorldConfig(
+            suite=options.suite,
+            runtime=options.runtime,
+            cassette=str(options.cassette),
+            cassette_mode="replay" if options.replay else "record",
+        )
+    )
     servers = "in-process servers" if options.runtime == "memory" else "real MCP servers"
+    if options.replay:
+        servers = f"a recording of {servers}"
     console.print(
         f"[bold]atlas-gym demo[/]: suite {world.suite.name} {world.suite.version}, {servers}, "
         "no model: the agent is each task's gold program."
@@ -63,7 +85,7 @@ def run(options: DemoOptions) -> None:
     traces = options.out / "traces.jsonl"
 
     console.print("\n[bold]1. One episode, turn by turn[/] (default budget)\n")
-    _watch(console, world, _clearest(tasks), shown, sandbox)
+    _watch(console, world, _clearest(tasks), shown, sandbox, options.seed)
 
     console.print(f"\n[bold]2. The same {len(tasks)} tasks in {len(variants)} variants[/]\n")
     budget, fit = Budget().lifted(), Budget()
@@ -107,6 +129,8 @@ def run(options: DemoOptions) -> None:
 def _sandbox_line(sandbox: str, asked: str) -> str:
     if sandbox == "sealed":
         return "Code cells run in the sealed sandbox (CPython behind seccomp, Landlock and limits)."
+    if sandbox == "container":
+        return "Code cells run sealed, in a container of their own (no network, nothing writable)."
     if sandbox == "monty" and asked == "auto":
         return (
             f"[yellow]This kernel cannot seal an interpreter ({escape(available('sealed'))}); code cells run "
@@ -117,6 +141,14 @@ def _sandbox_line(sandbox: str, asked: str) -> str:
 
 def _prepare(console: Console, world: World, options: DemoOptions) -> tuple[tuple[Task, ...], dict[str, str]]:
     """Choose tasks and make their servers ready; what is unavailable is said and left out."""
+    if world.tape is not None and world.tape.replays_only:
+        recorded = set(world.tape.tasks())
+        tasks = tuple(sorted((t for t in world.suite.tasks if t.id in recorded), key=lambda t: t.id))
+        if not tasks:
+            raise ConfigError(
+                f"{options.cassette} holds no task of suite {options.suite!r}. Record some: atlas-gym demo."
+            )
+        return tasks, {}
     missing = {name: why for name in world.catalog.names if (why := world.unavailable(name))}
     for name, why in missing.items():
         console.print(f"[yellow]Server {escape(name)} is unavailable:[/] {escape(why)}", soft_wrap=True)
@@ -141,8 +173,8 @@ def _clearest(tasks: Sequence[Task]) -> Task:
     return min(tasks, key=lambda t: (len(t.servers) != 2, len(t.gold), t.id))
 
 
-def _watch(console: Console, world: World, task: Task, shown: Variant, sandbox: str) -> None:
-    episode = shown.episode(world, task, sandbox=sandbox)
+def _watch(console: Console, world: World, task: Task, shown: Variant, sandbox: str, seed: int) -> None:
+    episode = shown.episode(world, task, sandbox=sandbox, seed=seed)
 
     def watch(seen: Episode) -> None:
         if seen.turns:
@@ -200,6 +232,7 @@ def _closing(console: Console, folder: Path, drawn: Sequence[Path], tasks: Seque
         ("table.md", "the table"),
         ("table.json", "the same with budget, versions, seed, commit and machine"),
         ("traces.jsonl", "every episode, token by token"),
+        ("demo.cassette", "what the servers answered: atlas-gym demo --replay plays it without any"),
     ):
         console.print(f"  {folder / name}   [dim]{what}[/]", soft_wrap=True)
     console.print("\n[bold]Next[/]")

@@ -24,6 +24,8 @@ COMMANDS = [
     ["tasks", "verify"],
     ["tasks", "lint"],
     ["servers", "list"],
+    ["servers", "stats"],
+    ["cassette", "show"],
 ]
 
 

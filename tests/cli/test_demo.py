@@ -62,3 +62,25 @@ def test_an_output_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "file" / "out")])
     assert found.exit_code == 2
     assert "Writing the trace" in found.stderr
+
+
+def test_the_demo_is_played_again_from_its_recording(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = ["demo", "--suite", "toy", "--runtime", "memory", "--tasks", "2", "--out", str(out)]
+    arguments += ["--variant", "tools/json", "--variant", "tools/code"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    live = list(read_traces(out / "traces.jsonl"))
+    found = CliRunner().invoke(app, [*arguments, "--replay"])
+    assert found.exit_code == 0, found.output
+    assert "a recording of in-process servers" in " ".join(found.stdout.split())
+    again = list(read_traces(out / "traces.jsonl"))
+    key = {(t.task_id, t.settings["exposure"], t.settings["execution"]): t for t in live}
+    for played in again:
+        before = key[played.task_id, played.settings["exposure"], played.settings["execution"]]
+        assert [t.observation for t in played.turns] == [t.observation for t in before.turns]
+        assert played.settings["cassette"]["mode"] == "replay"
+    missing_one = CliRunner().invoke(
+        app, [*arguments[:-1], "tools/json", "--replay", "--out", str(tmp_path / "no")]
+    )
+    assert missing_one.exit_code == 2
+    assert "There is no cassette" in missing_one.stderr
