@@ -18,6 +18,9 @@ TRACE_SCHEMA: Final = 1
 Outcome: TypeAlias = Literal["ok", "tool_error", "invalid_call", "timeout", "crashed", "refused"]
 """What became of one tool call. `timeout` and `crashed` are infra, never the agent's reward."""
 
+Failed: TypeAlias = Literal["", "timeout", "crashed"]
+"""How a server failed on a call that is scored all the same, because clean servers fail on it too."""
+
 Stop: TypeAlias = Literal["", "answer", "context", "turns", "tool_calls", "time", "infra"]
 """Why an episode ended; "" while it runs."""
 
@@ -69,6 +72,8 @@ class ToolResult:
     """The result as the server's text; for other outcomes the error, written for the agent."""
     seconds: float = 0.0
     """Wall time. Never shown to the agent and never in `info`: it does not repeat."""
+    failed: Failed = ""
+    """With `tool_error`: the server itself failed, and a clean one too, so that the call is to blame."""
 
     @property
     def is_infra(self) -> bool:

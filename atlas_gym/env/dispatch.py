@@ -18,7 +18,7 @@ from atlas_gym.sandbox import CellLimits, CellResult, Sandbox, choose, open_sand
 from atlas_gym.toolspace.exposure import NotLoaded, View
 from atlas_gym.toolspace.scaffold import Host, prelude
 from atlas_gym.types import Action, Label, Stop, ToolCall, ToolResult
-from atlas_gym.wire.sessions import Sessions
+from atlas_gym.wire.calls import Calls
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Dispatcher:
         self,
         *,
         view: View,
-        sessions: Sessions,
+        sessions: Calls,
         budget: Budget,
         sandbox: str,
         seed: int,
@@ -166,6 +166,8 @@ class Dispatcher:
             return ToolResult(call, "refused", text=str(exc))
         except UnknownNameError as exc:
             return ToolResult(call, "invalid_call", text=str(exc))
+        if time.monotonic() >= self._deadline:
+            return ToolResult(call, "refused", text="The time of the episode is over.")
         if self.tool_calls >= self._budget.tool_calls:
             self._overspent = True
             return ToolResult(
@@ -177,8 +179,9 @@ class Dispatcher:
     async def _run(self, admitted: ToolCall | ToolResult) -> ToolResult:
         if isinstance(admitted, ToolResult):
             return admitted
-        left = max(0.1, self._deadline - time.monotonic())
-        return await self._sessions.call(admitted, seconds=min(self._budget.call_seconds, left))
+        # Its own deadline, however little of the episode's time is left: a call cut short by that would look
+        # like a server that hangs.
+        return await self._sessions.call(admitted, seconds=self._budget.call_seconds)
 
     async def _call_from_cell(self, call: ToolCall) -> ToolResult:
         """One call of a cell. `Host` records it, as it records those that it refuses itself."""

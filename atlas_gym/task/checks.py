@@ -61,7 +61,7 @@ async def tool_checks(task: Task, call: Callable[[ToolCall], Awaitable[ToolResul
 
 def state_checks(task: Task, evidence: Evidence) -> list[CheckResult]:
     """Run every check that calls no tool, in the task's order."""
-    with states.Pristine(task.setup) as pristine:
+    with states.Pristine(task.setup, evidence.files.parent) as pristine:
         return [
             _run(check, task, evidence, pristine) for check in task.checks if not isinstance(check, ToolCheck)
         ]
@@ -87,6 +87,10 @@ def _result(check: CheckBase, wrong: str = "", error: str = "") -> CheckResult:
 
 
 def _of_reply(check: ToolCheck, reply: ToolResult) -> CheckResult:
+    if reply.failed:  # never the tool's own error, which a check may want to see
+        return _result(
+            check, f"{check.tool}: after what was done, a clean server fails on it: {reply.text[:300]}"
+        )
     if reply.outcome not in ("ok", "tool_error"):
         return _result(check, error=f"{check.server}.{check.tool}: {reply.outcome}: {reply.text[:300]}")
     if check.fails:

@@ -1,7 +1,7 @@
 """SQLite files: making one from a setup, and reading one that an agent may have spoiled.
 
-Reading trusts nothing: a private copy, no writes, no attached files, no extensions, a bound on steps,
-rows and bytes. Does not know tasks or checks.
+Reading trusts nothing: a private copy, no writes, no attached files, no extensions, no damaged index, a bound
+on steps, time, rows and bytes. Does not know tasks or checks.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -23,11 +24,27 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 _STEPS_BETWEEN_LOOKS: Final = 10_000
 _MAX_LOOKS: Final = 5_000
 """5,000 x 10,000 virtual machine steps: about two seconds of work."""
+_MAX_SECONDS: Final = 10.0
+"""For what is slow in few steps: such as searching one long text in another, within a view."""
+_MAX_VALUE: Final = 256 * 1024
+"""Bytes of one value or row: a single function call on two such values is not interrupted."""
+_MAX_FOUND: Final = 16 * 1024 * 1024
+"""Bytes of all texts and blobs that a query may give."""
+_SUPER: Final = bytes.fromhex("d9d505f920a163d7")
+"""Ends a journal that names another file, which SQLite would open, and remove, wherever it lies."""
 
 _MACHINE: Final = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 )
 """Errors that are the disk's, never the SQL's."""
+
+_LIMITS: Final = {
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LENGTH: _MAX_VALUE,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1_000,
+    sqlite3.SQLITE_LIMIT_COLUMN: 500,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
 
 _DENIED: Final = frozenset(
     {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_ALTER_TABLE}
@@ -44,6 +61,7 @@ def build(item: Database, target: Path) -> None:
     target.unlink(missing_ok=True)
     try:
         with closing(sqlite3.connect(target)) as connection:
+            connection.execute("PRAGMA synchronous = OFF")  # what a crash leaves half-made is never used
             if item.script:
                 connection.executescript(item.script)
             for table in item.tables:
@@ -71,13 +89,16 @@ def rows(database: Path, query: str) -> list[tuple[Any, ...]]:
     """
     with _reader(database) as connection:
         try:
-            cursor = connection.execute(query)
-            found = cursor.fetchmany(MAX_ROWS + 1)
+            found: list[tuple[Any, ...]] = []
+            size = 0
+            for row in connection.execute(query):
+                size += sum(len(value) for value in row if isinstance(value, str | bytes))
+                if len(found) >= MAX_ROWS or size > _MAX_FOUND:
+                    raise Unreadable(f"{database.name}: more than {MAX_ROWS} rows or {_MAX_FOUND} bytes")
+                found.append(tuple(row))
+            return found
         except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError, OverflowError) as exc:
             raise Unreadable(f"{database.name}: {exc}") from exc
-        if len(found) > MAX_ROWS:
-            raise Unreadable(f"{database.name}: more than {MAX_ROWS} rows")
-        return [tuple(row) for row in found]
 
 
 @contextmanager
@@ -87,20 +108,35 @@ def _reader(database: Path) -> Iterator[sqlite3.Connection]:
     parts = [p for s in ("", "-wal", "-journal") if (p := database.with_name(database.name + s)).is_file()]
     if any(p.is_symlink() for p in parts) or sum(p.stat().st_size for p in parts) > MAX_BYTES:
         raise Unreadable(f"{database.name}: larger than {MAX_BYTES} bytes, or not plain files")
-    with tempfile.TemporaryDirectory(prefix="atlas-check-") as folder:
+    # Beside it, in what is a copy already: `gc` collects that, should this process be killed meanwhile.
+    with tempfile.TemporaryDirectory(prefix="atlas-check-", dir=database.parent) as folder:
         # A server that was stopped may have left a journal: opening the copy lets SQLite finish or undo it.
         for part in parts:
             shutil.copyfile(part, Path(folder, part.name))
+        _demand_alone(Path(folder, database.name + "-journal"))
         with closing(sqlite3.connect(Path(folder, database.name))) as connection:
-            _restrict(connection)
-            yield connection
+            alarm = threading.Timer(_MAX_SECONDS, connection.interrupt)
+            alarm.start()
+            try:
+                _restrict(connection, database.name)
+                yield connection
+            finally:
+                alarm.cancel()
+                alarm.join()
 
 
-def _restrict(connection: sqlite3.Connection) -> None:
-    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 8_000_000)
-    connection.execute("PRAGMA query_only = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
+def _demand_alone(journal: Path) -> None:
+    """Refuse a journal of a transaction over several databases: it names a file outside of the copy."""
+    if journal.is_file():
+        with journal.open("rb") as file:
+            file.seek(max(0, journal.stat().st_size - len(_SUPER)))
+            if file.read() == _SUPER:
+                raise Unreadable(f"{journal.name} names another file")
+
+
+def _restrict(connection: sqlite3.Connection, name: str) -> None:
+    for limit, most in _LIMITS.items():
+        connection.setlimit(limit, most)
     looks = 0
 
     def look() -> int:
@@ -112,4 +148,13 @@ def _restrict(connection: sqlite3.Connection) -> None:
         return sqlite3.SQLITE_DENY if action in _DENIED else sqlite3.SQLITE_OK
 
     connection.set_progress_handler(look, _STEPS_BETWEEN_LOOKS)
+    try:
+        for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
+            connection.execute(f"PRAGMA {pragma}")
+        # An index that was tampered with answers otherwise than its table, and a query reads either.
+        [verdict] = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    except (sqlite3.Error, UnicodeDecodeError) as exc:
+        raise Unreadable(f"{name}: {exc}") from exc
+    if verdict != "ok":
+        raise Unreadable(f"{name}: {str(verdict)[:200]}")
     connection.set_authorizer(authorise)

@@ -43,12 +43,16 @@ class Evidence:
     shown: Callable[[Any], Any] = _as_it_is
     """Host paths in a value -> paths as the agent writes them: servers that do not live in a container of
     their own are given the former, and store them in what they write."""
+    skipped: Sequence[tuple[str, str]] = ()
+    """(path, reason) of what is not in the copy although it was there: links, FIFOs, what was too large. The
+    path begins with "files" or "state"; an empty one stands for more of them than were noted."""
 
     def path(self, relative: str, server: str = "") -> Path:
         """Where an item of the setup would lie, whether or not it exists.
 
         Raises:
-            Unreadable: A folder on the way is a link.
+            Unreadable: It, or a folder on the way, is a link or was left out of the copy: then nobody can say
+                whether it is there.
         """
         root = self.state(server) if server else self.files
         at = root
@@ -56,7 +60,29 @@ class Evidence:
             at = at / part
             if at.is_symlink():
                 raise Unreadable(f"{relative}: a link, which is not followed")
+        if self.skipped and not at.exists() and (reason := self._left_out(at)):
+            raise Unreadable(f"{relative}: cannot be looked at: {reason}")
         return at
+
+    def _left_out(self, at: Path) -> str:
+        parts = at.relative_to(self.files.parent).parts
+        for path, reason in self.skipped:
+            other = PurePosixPath(path).parts
+            if parts[: len(other)] == other:
+                return reason
+        return ""
+
+    def left_out_below(self, at: Path) -> dict[str, str]:
+        """Relative path -> reason, of what was left out of the copy below a folder."""
+        found: dict[str, str] = {}
+        if not self.skipped:
+            return found
+        top = at.relative_to(self.files.parent).parts
+        for path, reason in self.skipped:
+            parts = PurePosixPath(path).parts
+            if not parts or parts[: len(top)] == top:
+                found["/".join(parts[len(top) :])] = reason
+        return found
 
     def text(self, relative: str, server: str = "") -> str:
         """A text file's content, with line feeds as line ends.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,9 @@ from atlas_gym.errors import StorageError, TaskError
 from atlas_gym.task import setup as model
 from atlas_gym.task.evidence import Unavailable, Unreadable
 
-_SECONDS: Final = 20.0
+_SECONDS: Final = 60.0
+_CPU_SECONDS: Final = 10
+_MAX_MEMORY: Final = 512 * 1024 * 1024
 _SAFE_CONFIG: Final = "[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
 _MAX_BLOB: Final = 4 * 1024 * 1024
 _MAX_COMMITS: Final = 10_000
@@ -42,25 +45,34 @@ def _git(arguments: Sequence[str], *, stdin: bytes = b"", cwd: Path | None = Non
         "GIT_CEILING_DIRECTORIES": "/",
     }
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             ["git", *arguments],
-            input=stdin,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             cwd=cwd,
             env=environment,
-            timeout=_SECONDS,
-            check=False,
         )
     except FileNotFoundError as exc:
         raise Unavailable(
             "The program 'git' is not on PATH. Install it (Debian: apt-get install git)."
         ) from exc
-    except subprocess.TimeoutExpired as exc:
-        raise Unavailable(f"git {arguments[0]} did not end within {_SECONDS:.0f} s") from exc
-    if done.returncode:
-        message = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise Unreadable(message[-1] if message else f"git {arguments[0]} ended with {done.returncode}")
-    return done.stdout
+    with process:
+        # A repository that costs git too much work or memory is its maker's fault; a slow machine is not.
+        with suppress(ProcessLookupError):
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MAX_MEMORY, _MAX_MEMORY))
+        try:
+            out, said = process.communicate(stdin, timeout=_SECONDS)
+        except BaseException as exc:
+            process.kill()
+            if not isinstance(exc, subprocess.TimeoutExpired):
+                raise
+            raise Unavailable(f"git {arguments[0]} did not end within {_SECONDS:.0f} s") from exc
+    if process.returncode:
+        message = said.decode("utf-8", "replace").strip().splitlines()
+        raise Unreadable(message[-1] if message else f"git {arguments[0]} ended with {process.returncode}")
+    return out
 
 
 def build(item: model.Repository, target: Path) -> None:
@@ -187,7 +199,8 @@ def history(work_tree: Path) -> Iterator[History]:
     source = work_tree / ".git"
     if source.is_symlink() or not source.is_dir() or not (source / "HEAD").is_file():
         raise Unreadable(f"there is no git repository at {work_tree.name!r}")
-    with tempfile.TemporaryDirectory(prefix="atlas-check-") as folder:
+    # Inside of what is a copy already: `gc` collects that, should this process be killed meanwhile.
+    with tempfile.TemporaryDirectory(prefix="atlas-check-", dir=work_tree) as folder:
         git_dir = Path(folder)
         (git_dir / "config").write_text(_SAFE_CONFIG, "utf-8")
         for name in ("HEAD", "packed-refs"):

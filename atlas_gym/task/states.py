@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +29,16 @@ _NUMBERS_IN_FILE: Final = 3
 
 
 class Pristine:
-    """The setup, laid out once more when a check first asks for it; a context manager."""
+    """The setup, laid out once more when a check first asks for it; a context manager.
 
-    def __init__(self, setup: Setup) -> None:
+    Args:
+        setup: What to lay out.
+        within: A directory for it; one that `gc` collects, should this process be killed meanwhile.
+    """
+
+    def __init__(self, setup: Setup, within: Path) -> None:
         self._setup = setup
+        self._within = within
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Pristine:
@@ -46,7 +52,7 @@ class Pristine:
     def evidence(self) -> Evidence:
         """The end of an episode in which nobody did anything."""
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="atlas-pristine-")
+            self._folder = tempfile.TemporaryDirectory(prefix="atlas-pristine-", dir=self._within)
             root = Path(self._folder.name)
             lay_out(self._setup, root / "files", lambda server: root / "state" / server)
         root = Path(self._folder.name)
@@ -265,14 +271,19 @@ def _picture(check: UnchangedCheck, evidence: Evidence) -> Any:
     return makers[check.of]()
 
 
-def _tree(evidence: Evidence, top: Path, except_for: Iterable[str]) -> dict[str, bytes | None]:
-    skip = tuple(except_for)
-    found: dict[str, bytes | None] = {}
-    for path in sorted(top.rglob("*")):
-        name = path.relative_to(top).as_posix()
-        if any(name == s or name.startswith(s.rstrip("/") + "/") for s in skip):
-            continue
-        found[name] = evidence.raw(path) if path.is_file() and not path.is_symlink() else None
+def _tree(evidence: Evidence, top: Path, except_for: Sequence[str]) -> dict[str, bytes | None]:
+    names = {path.relative_to(top).as_posix(): path for path in sorted(top.rglob("*"))}
+    left_out = evidence.left_out_below(top)
+
+    def may_change(name: str) -> bool:
+        return any(name == s or name.startswith(s.rstrip("/") + "/") for s in except_for)
+
+    found: dict[str, bytes | None] = {
+        f"{name} ({left_out[name]})": None for name in left_out if not may_change(name)
+    }
+    for name, path in names.items():
+        if not may_change(name):
+            found[name] = evidence.raw(path) if path.is_file() and not path.is_symlink() else None
     return found
 
 

@@ -18,7 +18,7 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
 from atlas_gym.errors import StartError, WireError
-from atlas_gym.types import Outcome
+from atlas_gym.types import Failed, Outcome
 from atlas_gym.wire import handshake
 from atlas_gym.wire.codec import Unsendable
 from atlas_gym.wire.handshake import ServerInfo
@@ -46,6 +46,8 @@ class Reply:
     blobs: tuple[Blob, ...] = ()
     detail: str = ""
     """For people: exit status and last words on stderr of a server that died."""
+    failed: Failed = ""
+    """How the server failed, where that is the agent's own error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,21 @@ class Session:
         self._ending = False
         self._stamp: dict[str, Any] = {}
         self._actor = asyncio.create_task(self._live(), name=f"atlas-gym session {name}")
+
+    @property
+    def walls(self) -> str:
+        """What holds the server, for traces."""
+        return self._link.walls
+
+    @property
+    def how(self) -> str:
+        """How it was started."""
+        return self._link.how
+
+    @property
+    def own_paths(self) -> bool:
+        """Whether the agent's paths are real to this server: nothing is translated on the way to it."""
+        return self._link.own_paths
 
     @classmethod
     async def open(cls, link: Link, *, name: str, protocol: str = "legacy", seconds: float) -> Session:
@@ -231,6 +248,17 @@ class Session:
         return (
             f"{lines.noise} lines of stdout were no JSON-RPC and were ignored (first: {lines.first_noise!r})",
         )
+
+    @property
+    def over(self) -> bool:
+        """Whether no call can be made any more; true a moment before `broken` can say why."""
+        return bool(self.broken) or self._ending
+
+    async def ends(self, *, seconds: float) -> bool:
+        """Whether the server ends by itself within some time."""
+        if not self.broken:
+            await asyncio.wait({self._actor}, timeout=seconds)
+        return bool(self.broken)
 
     async def close(self) -> None:
         """End the server and the actor. Idempotent, bounded by the link's own escalation."""

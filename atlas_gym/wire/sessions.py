@@ -1,7 +1,7 @@
 """The sessions of one episode: started at the first call, serialised per server, replaced where that is safe.
 
-Owns the translation of paths and the rule for infra failures: what is repeated, what is scored, what is
-lost. Does not know tasks, budgets, tools' schemas or who calls.
+Owns the rule for infra failures: what is repeated, what is scored, what is lost. Does not know whose fault
+a failure is (`infra`), tasks, budgets, tools' schemas or who calls.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from atlas_gym.errors import AtlasError, StartError, UnknownNameError, unknown
+from atlas_gym.runtime.gate import Refused
 from atlas_gym.types import ToolCall, ToolResult
+from atlas_gym.wire import infra
 from atlas_gym.wire.codec import Unsendable, encode
+from atlas_gym.wire.infra import Inquiry, Suspect, open_session, send
 from atlas_gym.wire.session import Reply, Session
 from atlas_gym.wire.values import Blob
 
@@ -30,7 +33,11 @@ MAX_BLOBS: Final = 64 * 2**20
 """Bytes of binary results that one episode keeps."""
 
 _ATTEMPTS: Final = 2
-"""Clean servers on which the same arguments must fail before the failure is the agent's."""
+"""Clean servers on which a reading call must fail before that is the agent's, and a start before it fails."""
+
+
+class _StateGoneError(AtlasError):
+    """A server ended between two calls, and what it kept in memory with it."""
 
 
 class _Slot:
@@ -42,6 +49,8 @@ class _Slot:
         self.lock = asyncio.Lock()
         self.session: Session | None = None
         self.lost = ""
+        self.ended = False
+        """Whether the server was found to have ended by itself, and no writing call was made since."""
 
 
 class Sessions:
@@ -53,6 +62,10 @@ class Sessions:
         workspace: The episode's directories; translates paths both ways.
         verify: Called with each session after its start, before its first call. An `AtlasError` from it
             is a failed start.
+        ready: Sessions that are open already, with servers started in this workspace, by server. They are
+            this object's from here on; one counts in `versions`, `walls` and `how` once it is used.
+        replica: Makes a workspace as this one was at its beginning (blocking, called on a thread), so that
+            a failure can be tried again there. Without it, no failed write is ever the agent's.
     """
 
     def __init__(
@@ -62,6 +75,8 @@ class Sessions:
         workspace: Workspace,
         *,
         verify: Verify | None = None,
+        ready: Mapping[str, Session] | None = None,
+        replica: Callable[[], Workspace] | None = None,
     ) -> None:
         self.lost = ""
         """Why the episode must end as infra: state is gone or in doubt. "" while it may go on."""
@@ -71,12 +86,16 @@ class Sessions:
         """Server -> package==version, of the servers that were started."""
         self.walls: dict[str, str] = {}
         """Server -> what held it, of the servers that were started."""
+        self.how: dict[str, str] = {}
+        """Server -> how it was started ("spawn", "fork", ...), of the servers that were started."""
         self.blobs: dict[str, Blob] = {}
         """Handle -> the image, audio or file that a result names; the oldest go beyond `MAX_BLOBS`."""
         self._runtime = runtime
         self._installations = installations
         self._workspace = workspace
         self._verify = verify
+        self._ready = dict(ready or {})
+        self._inquiry = Inquiry(runtime, self._installation, replica)
         self._slots: dict[str, _Slot] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -102,7 +121,8 @@ class Sessions:
             seconds: Deadline of one attempt; the manifest's `call_seconds` if None.
 
         Returns:
-            The result, with paths as the agent knows them. `timeout` and `crashed` come with `lost` set.
+            The result, with paths as the agent knows them. `timeout` and `crashed` come with `lost` set; a
+            `tool_error` with `failed` set is a failure of the server that came again on a clean one.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[ToolResult] = loop.create_future()
@@ -128,11 +148,18 @@ class Sessions:
         task.add_done_callback(ended)
         return await answer
 
+    async def settled(self) -> None:
+        """Wait for the calls that nobody waits for any more; each ends at its deadline."""
+        while running := [task for task in self._tasks if not task.done()]:
+            await asyncio.wait(running)
+
     async def close(self) -> None:
         """End every call and every server, all at once. Idempotent."""
         self._closed = True
         while True:
             running = [slot.session for slot in self._slots.values() if slot.session]
+            running += self._ready.values()
+            self._ready.clear()
             for slot in self._slots.values():
                 slot.session = None
             await asyncio.gather(*(session.close() for session in running))
@@ -147,11 +174,8 @@ class Sessions:
         start = time.perf_counter()
         try:
             # Encoded before a server is started for it, and before its strings are walked.
-            holds_paths = b"/" in encode(call.arguments)
+            paths = b"/" in encode(call.arguments)
             slot = self._slot(call.server)
-            arguments = dict(call.arguments)
-            if holds_paths:
-                arguments = self._workspace.to_host(arguments, call.server)
         except Unsendable as exc:
             reply = Reply("invalid_call", text=f"Nothing was sent to {call.server}.{call.tool}: {exc}.")
         except UnknownNameError as exc:
@@ -163,7 +187,7 @@ class Sessions:
         else:
             deadline = seconds if seconds is not None else slot.manifest.limits.call_seconds
             async with slot.lock:
-                reply = await self._attempt(slot, call, arguments, deadline)
+                reply = await self._attempt(slot, call, deadline, paths)
         self._keep(reply.blobs)
         return ToolResult(
             call=call,
@@ -171,59 +195,68 @@ class Sessions:
             value=self._workspace.to_agent(reply.value),
             text=self._workspace.to_agent(reply.text),
             seconds=time.perf_counter() - start,
+            failed=reply.failed,
         )
 
-    async def _attempt(self, slot: _Slot, call: ToolCall, arguments: dict[str, Any], seconds: float) -> Reply:
+    async def _attempt(self, slot: _Slot, call: ToolCall, seconds: float, paths: bool) -> Reply:
         """The infra rule: repeat what is safe to repeat, score what fails on clean servers, else give up."""
-        safe = slot.manifest.state != "memory" and call.tool in slot.manifest.read_only
+        reads = call.tool in slot.manifest.read_only
+        safe = reads and slot.manifest.state != "memory"
         for attempt in range(1, _ATTEMPTS + 1):
             if slot.lost or self._closed:
                 return Reply("crashed", text=f"Server {call.server!r} is gone for the rest of this episode.")
             try:
                 session = await self._session(call.server, slot)
+            except _StateGoneError as exc:
+                return await self._judged(
+                    slot, Suspect("idle", call, seconds), Reply("crashed", detail=str(exc))
+                )
             except AtlasError as exc:
+                failed = Reply(
+                    "crashed", text=f"Server {call.server!r} could not be started.", detail=str(exc)
+                )
+                if isinstance(exc, StartError) and not isinstance(exc, Refused) and not self._closed:
+                    return await self._judged(slot, Suspect("start", call, seconds, control=True), failed)
                 self.infra_errors += 1
                 self._lose(slot, f"Server {call.server!r} could not be started: {exc}")
-                return Reply("crashed", text=f"Server {call.server!r} could not be started.", detail=str(exc))
-            reply = await session.call(call.tool, arguments, seconds=seconds)
+                return failed
+            afresh, slot.ended = slot.ended, slot.ended and reads
+            with self._inquiry.recorded(call, seconds, reads=reads, afresh=afresh) as done:
+                reply = await send(session, self._workspace, call, seconds, paths=paths)
             if reply.outcome not in ("timeout", "crashed") or self._closed:
+                done.outcome = reply.outcome
                 return reply
             self.infra_errors += 1
             await session.close()
             slot.session = None
-            if not safe:
-                doubt = "its state is gone" if slot.manifest.state == "memory" else "a write may be half done"
-                self._lose(slot, f"{reply.detail or reply.text} The episode cannot go on: {doubt}.")
-                return reply
-            if attempt == _ATTEMPTS:
-                what = f"did not answer within {seconds:g} s" if reply.outcome == "timeout" else "died"
-                return Reply(
-                    "tool_error",
-                    text=f"Server {call.server!r} {what} on these arguments, and again after it "
-                    "was replaced. Use other arguments.",
-                    detail=reply.detail,
-                )
-        raise AssertionError("the last attempt returns")
+            checks = call.via == "check"
+            if not safe or (checks and attempt == _ATTEMPTS):
+                judged = await self._judged(slot, Suspect("call", call, seconds, checks, afresh), reply)
+                done.outcome = reply.outcome
+                return judged
+        return infra.scored(slot.manifest, Suspect("call", call, seconds), reply)
+
+    async def _judged(self, slot: _Slot, suspect: Suspect, reply: Reply) -> Reply:
+        """What a failure comes to that may not simply be repeated: the agent's error, or the end."""
+        why = await self._inquiry.acquits(suspect)
+        if not why:
+            return infra.scored(slot.manifest, suspect, reply)
+        self._lose(slot, infra.lost(slot.manifest, suspect, reply, why))
+        return reply
 
     async def _session(self, server: str, slot: _Slot) -> Session:
         """The running session of a slot whose lock is held, started if need be."""
-        if slot.session is not None and not slot.session.broken:
+        if slot.session is not None and not slot.session.over:
             return slot.session
         if self._closed or slot.lost:
             raise StartError(slot.lost or f"The episode is closed; server {server!r} is not started again.")
         if slot.session is not None:
-            died, slot.session = slot.session, None
+            died, slot.session, slot.ended = slot.session, None, True
             await died.close()
-            if slot.manifest.state == "memory":
-                raise StartError(f"it died between two calls, and its state with it: {died.broken}")
             self.infra_errors += 1
-        link = await self._runtime.start(slot.installation, self._workspace)
-        session = await Session.open(
-            link,
-            name=server,
-            protocol=slot.manifest.protocol,
-            seconds=slot.manifest.limits.start_seconds,
-        )
+            if slot.manifest.state == "memory":
+                raise _StateGoneError(died.broken)
+        session = await self._taken(server) or await self._started(server, slot)
         if self._verify is not None:
             try:
                 await self._verify(server, session)
@@ -232,8 +265,30 @@ class Sessions:
                 raise
         slot.session = session
         self.versions[server] = slot.manifest.requirement
-        self.walls[server] = link.walls
+        self.walls[server] = session.walls
+        self.how[server] = session.how
         return session
+
+    async def _taken(self, server: str) -> Session | None:
+        """The session that was made ready for this server, if it still lives."""
+        session = self._ready.pop(server, None)
+        if session is not None and session.over:  # nothing was done in it yet
+            await session.close()
+            return None
+        return session
+
+    async def _started(self, server: str, slot: _Slot) -> Session:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await open_session(self._runtime, slot.installation, self._workspace, server)
+            except Refused:  # not even tried
+                self.infra_errors += 1
+                raise
+            except StartError:
+                self.infra_errors += 1
+                if attempt == _ATTEMPTS or self._closed:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _slot(self, server: str) -> _Slot:
         slot = self._slots.get(server)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -190,6 +191,25 @@ def bad(key: Any, arguments: dict[str, Any]) -> None:
             if first_time():
                 os._exit(7)
             text(key, "second time")
+        case "flaky":
+            if os.getpid() % 2:
+                os._exit(7)
+            text(key, "answer")
+        case "memory":
+            held = []
+            while True:
+                held.append(bytearray(2**22))
+        case "threads":
+            while True:
+                threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        case "bad-type":
+            text({"an": "object"}, "answer to nobody")
+            text(key, "answer")
+        case "grandchildren":
+            code = "import os, signal, time; signal.signal(15, 1); os.setsid(); os.fork(); time.sleep(600)"
+            for _ in range(3):
+                subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL)
+            text(key, "answer")
         case "exit":
             sys.stderr.write("cannot go on: out of cheese\n")
             sys.stderr.flush()
@@ -225,6 +245,12 @@ def main() -> None:
         time.sleep(600)
     if MODE == "start-dies":
         sys.exit("ImportError: no module named cheese")
+    if os.path.exists(
+        "no-start"
+    ):  # laid out by a task: well when it is asked for its tools, not in an episode
+        sys.exit("there is no way to start here")
+    if os.path.exists("silent-start"):
+        time.sleep(600)
     if MODE == "start-noise":
         raw(b"\xff\xfe binary junk\nWelcome to the server!\n")
     for line in sys.stdin.buffer:
