@@ -1,12 +1,13 @@
 """Python interpreters for cells: one per episode, its variables live from cell to cell.
 
-`sealed` is CPython behind the kernel's walls, `monty` an interpreter written in Rust, `local` the same
-CPython without walls, for trusted code only. All keep `base.Sandbox`. Does not know MCP or tools: a
-sandbox calls out through the one function it is given.
+`sealed` is CPython behind the kernel's walls, `container` the same inside a container as well, `monty` an
+interpreter written in Rust, `local` CPython without walls, for trusted code only. All keep `base.Sandbox`.
+Does not know MCP or tools: a sandbox calls out through the one function it is given.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import sys
 from typing import Final
@@ -27,7 +28,7 @@ __all__ = [
     "open_sandbox",
 ]
 
-KINDS: Final = ("sealed", "monty", "local")
+KINDS: Final = ("sealed", "container", "monty", "local")
 
 
 def available(kind: str) -> str:
@@ -44,6 +45,10 @@ def available(kind: str) -> str:
         return ""
     if sys.platform != "linux":
         return f"it needs Linux, and this is {sys.platform}"
+    if kind == "container":
+        from atlas_gym.sandbox import container
+
+        return container.unavailable()
     return _sealing() if kind == "sealed" else ""
 
 
@@ -55,7 +60,7 @@ def _sealing() -> str:
 
 
 def choose(kind: str = "auto") -> str:
-    """The kind to use: `auto` is `sealed` where the kernel can, else `monty`; never `local`.
+    """The kind to use: `auto` is `sealed` where the kernel can, else `monty`; never `container` or `local`.
 
     Raises:
         SandboxError: The kind asked for, or every kind with walls, is unavailable here.
@@ -96,7 +101,8 @@ async def open_sandbox(
     """
     from atlas_gym.sandbox.process import ProcessSandbox
 
-    kind = choose(kind)
+    # Asking an engine takes a while, and others may be at work on this loop.
+    kind = await asyncio.to_thread(choose, kind) if kind == "container" else choose(kind)
     if kind == "monty":
         from atlas_gym.sandbox.monty import MontySandbox
 

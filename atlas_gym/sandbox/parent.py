@@ -1,7 +1,7 @@
-"""The host's side of the zygote: starting one per process, asking it for workers, ending it.
+"""The host's side of the zygote: starting one per process and place, asking it for workers, ending it.
 
 Owns process ids, descriptors and fork-safety: a forked owner starts its own zygote and never touches
-its parent's. Does not know cells or frames.
+its parent's. Does not know cells or frames, or how a container is made (`container`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from atlas_gym.errors import SandboxError
 
-_HERE: Final = Path(__file__).resolve().parent
-KERNEL: Final = _HERE.parent / "runtime" / "kernel.py"
+Place: TypeAlias = Literal["process", "container"]
+"""Where a zygote lives: a process of this machine, or one in a container."""
+
+HERE: Final = Path(__file__).resolve().parent
+KERNEL: Final = HERE.parent / "runtime" / "kernel.py"
+FLAGS: Final = ("-s", "-S", "-P", "-B")
+ENVIRONMENT: Final = {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC0", "MALLOC_ARENA_MAX": "1"}
+"""Equal cells print equal sets and times; one malloc arena, or every thread would reserve 64 MB."""
 _START_SECONDS: Final = 180.0
 _SPAWN_SECONDS: Final = 120.0
 """Both are for what hangs, not for what is slow on a busy machine."""
-_ENVIRONMENT: Final = {"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "TZ": "UTC0", "MALLOC_ARENA_MAX": "1"}
-"""Equal cells print equal sets and times; one malloc arena, or every thread would reserve 64 MB."""
 _KEPT: Final = ("LD_LIBRARY_PATH",)
 """What some builds of Python need to start. The zygote forgets its environment once it has."""
 
@@ -62,36 +66,48 @@ class Refused(SandboxError):
 
 
 class Parent:
-    """A running zygote. Not thread-safe; belongs to the process that started it."""
+    """A running zygote: here, a process. Not thread-safe; belongs to the process that started it."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with inner:
-            self.pid = self._start(inner)
+        self.pid = 0
+        """Of the zygote, as this process sees it."""
+        self._control = self._launch()
         try:
             ready = self._packet(_START_SECONDS, "start")[0]
         except SandboxError:
-            os.kill(self.pid, signal.SIGKILL)
+            self._kill()
             self.close()
             raise
         if "ready" not in ready:
             self.close()
             raise SandboxError(f"The interpreter's parent process did not start: {ready.get('error', ready)}")
 
-    def _start(self, inner: socket.socket) -> int:
-        script = str(_HERE / "zygote.py")
-        return os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-s", "-S", "-P", "-B", script, str(self.owner), str(KERNEL)],
-            {**_ENVIRONMENT, **{name: os.environ[name] for name in _KEPT if name in os.environ}},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-                (os.POSIX_SPAWN_DUP2, inner.fileno(), 3),
-            ],
-        )
+    def _launch(self) -> socket.socket:
+        """Start the zygote; returns this end of its control socket."""
+        control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with inner:
+            self.pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, *FLAGS, str(HERE / "zygote.py"), str(self.owner), str(KERNEL)],
+                {**ENVIRONMENT, **{name: os.environ[name] for name in _KEPT if name in os.environ}},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                    (os.POSIX_SPAWN_DUP2, inner.fileno(), 3),
+                ],
+            )
+        return control
+
+    def _kill(self) -> None:
+        """End a zygote that does not answer."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def _wait(self) -> None:
+        """Wait until a zygote that was told to end has ended."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
 
     def _packet(self, seconds: float, what: str) -> tuple[dict[str, Any], list[int]]:
         self._control.settimeout(seconds)
@@ -133,49 +149,62 @@ class Parent:
             raise
         data.setblocking(False)
         status.setblocking(False)
-        return Spawned(reply["pid"], fds[0], data, status)
+        return Spawned(_pid_of(fds[0]), fds[0], data, status)
 
     def close(self) -> None:
         """End the zygote and all its workers, and wait for it. In a forked owner: only let go of it."""
         if os.getpid() == self.owner:
             with contextlib.suppress(OSError):  # closing alone says nothing while a fork of ours has a copy
                 self._control.shutdown(socket.SHUT_RDWR)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self.pid, 0)
+            self._wait()
         self._control.close()
 
 
-_current: Parent | None = None
+def _pid_of(pidfd: int) -> int:
+    """The process's number here: its parent may count in a container. -1 when it has ended."""
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as fields:
+        return next((int(line[4:]) for line in fields if line.startswith("Pid:")), -1)
+
+
+_current: dict[Place, Parent] = {}
 _guard = threading.Lock()
-"""Held while the zygote is asked, and while this process forks: no fork then holds half of an answer."""
+"""Held while a zygote is asked, and while this process forks: no fork then holds half of an answer."""
 _living: weakref.WeakSet[Spawned] = weakref.WeakSet()
 
 
-def _parent() -> Parent:
-    global _current
-    if _current is None:
-        _current = Parent()
-    return _current
+def _parent(place: Place) -> Parent:
+    if place not in _current:
+        if place == "process":
+            _current[place] = Parent()
+        else:
+            from atlas_gym.sandbox.container import ContainerParent
+
+            _current[place] = ContainerParent()
+    return _current[place]
 
 
-def _discard() -> None:
-    global _current
-    dead, _current = _current, None
+def _discard(place: Place) -> None:
+    dead = _current.pop(place, None)
     if dead is not None:
         dead.close()
 
 
-def parent() -> Parent:
-    """This process's zygote, started at the first call.
+def parent(place: Place = "process") -> Parent:
+    """This process's zygote of a place, started at the first call.
 
     Raises:
         SandboxError: It does not start; the message holds its traceback.
     """
     with _guard:
-        return _parent()
+        return _parent(place)
 
 
-def spawn(*, sealed: bool, memory_mb: int) -> Spawned:
+def running(place: Place) -> bool:
+    """Whether this process has a zygote in this place."""
+    return place in _current
+
+
+def spawn(place: Place = "process", *, sealed: bool, memory_mb: int) -> Spawned:
     """Fork a worker, from a new zygote if the old one is gone.
 
     Raises:
@@ -183,31 +212,35 @@ def spawn(*, sealed: bool, memory_mb: int) -> Spawned:
     """
     with _guard:
         try:
-            worker = _parent().spawn(sealed=sealed, memory_mb=memory_mb)
+            worker = _parent(place).spawn(sealed=sealed, memory_mb=memory_mb)
         except Refused:  # every other worker lives on
             raise
         except SandboxError:
-            _discard()
-            worker = _parent().spawn(sealed=sealed, memory_mb=memory_mb)
+            if place not in _current:  # none could be started: a second try would say the same
+                raise
+            _discard(place)
+            worker = _parent(place).spawn(sealed=sealed, memory_mb=memory_mb)
         _living.add(worker)
         return worker
 
 
 def shut_down() -> None:
-    """End this process's zygote, and with it every worker. The next sandbox starts another."""
+    """End this process's zygotes, and with them every worker. The next sandbox starts another."""
     with _guard:
-        _discard()
+        for place in list(_current):
+            _discard(place)
 
 
 def _after_fork() -> None:
-    """In a fork: let go of the descriptors of the parent's zygote and workers, and of nothing else."""
-    global _current, _guard, _living
+    """In a fork: let go of the descriptors of the parent's zygotes and workers, and of nothing else."""
+    global _guard, _living
     _guard = threading.Lock()
-    if _current is not None:
-        _current.close()
+    for zygote in _current.values():
+        zygote.close()
     for worker in list(_living):
         worker.close()
-    _current, _living = None, weakref.WeakSet()
+    _current.clear()
+    _living = weakref.WeakSet()
 
 
 os.register_at_fork(

@@ -1,4 +1,4 @@
-"""`sealed` and `local`: cells in a worker process, driven from asyncio.
+"""`sealed`, `container` and `local`: cells in a worker process, driven from asyncio.
 
 Owns the clocks, the counting of calls, and the judgement of every frame: what the worker sends is
 untrusted, and anything unexpected ends it. Does not know what the cells or the host's operations do.
@@ -67,7 +67,10 @@ class ProcessSandbox:
             SandboxError: It cannot be forked, sealed, or its prelude fails.
         """
         self._worker = await asyncio.to_thread(
-            parent.spawn, sealed=self.kind == "sealed", memory_mb=self._limits.memory_mb
+            parent.spawn,
+            "container" if self.kind == "container" else "process",
+            sealed=self.kind != "local",
+            memory_mb=self._limits.memory_mb,
         )
         limits = self._limits
         # The largest honest frames: a call, and an end whose every character is escaped as two surrogates.
@@ -78,7 +81,7 @@ class ProcessSandbox:
             "output_chars": limits.output_chars,
             "frame_bytes": limits.frame_bytes,
             "memory_mb": limits.memory_mb,
-            "sealed": self.kind == "sealed",
+            "sealed": self.kind != "local",
         }
         try:
             async with asyncio.timeout(_READY_SECONDS):

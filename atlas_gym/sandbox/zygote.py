@@ -1,9 +1,9 @@
 """The warmed parent: one process per owner that forks a worker per sandbox.
 
 Run by path as `python -s -S -P -B zygote.py <owner pid> <kernel.py>` with the control socket as fd 3
-(not `-I`: that would ignore PYTHONHASHSEED, and sets would print in another order each time). Standard
-library only. It ends when the control socket closes or the owner dies, and its workers with it.
-Does not know cells: `interpreter.serve` does, in the fork.
+(not `-I`: that would ignore PYTHONHASHSEED, and sets would print in another order each time), or in a
+container with the path of the owner's socket for the pid. Standard library only. It ends when the control
+socket closes or the owner dies, and its workers with it. Does not know cells: `interpreter.serve` does.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Zygote:
     """
 
     def __init__(self, owner: int, kernel: str) -> None:
+        """Import everything. `owner` is a handle of the owner's process (a pidfd)."""
         here = os.path.dirname(os.path.abspath(__file__))
         load(os.path.join(here, "stdlib.py")).preload()
         self._frames, console, report, self._interpreter = (
@@ -64,9 +65,7 @@ class Zygote:
         self._control = socket.socket(fileno=CONTROL)
         self._selector = selectors.DefaultSelector()
         self._workers: dict[int, tuple[int, socket.socket]] = {}
-        self._owner = os.pidfd_open(owner)
-        if os.getppid() != owner:
-            raise ProcessLookupError(f"owner {owner} is gone")
+        self._owner = owner
 
     def serve(self) -> None:
         """Answer until the owner is gone."""
@@ -152,16 +151,35 @@ class Zygote:
             os._exit(70)
 
 
+def owner_handle(owner: str) -> int:
+    """A pidfd of the owner: of our parent, or as it comes over the owner's socket, which becomes CONTROL."""
+    if owner.isdigit():
+        os.setsid()
+        handle = os.pidfd_open(int(owner))
+        if os.getppid() != int(owner):
+            raise ProcessLookupError(f"owner {owner} is gone")
+        return handle
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel.connect(owner)
+    _, fds, _, _ = socket.recv_fds(channel, 64, 1)
+    # Descriptors 1 and 2 lead to the engine's log; the owner hears of errors over the socket.
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in range(CONTROL):
+        os.dup2(nowhere, number)
+    handle = os.dup(fds[0])
+    os.dup2(channel.detach(), CONTROL)
+    return handle
+
+
 def main() -> None:
     """Warm up, then fork workers until the owner is gone."""
-    owner, kernel = int(sys.argv[1]), sys.argv[2]
-    os.setsid()
     os.chdir("/")
-    os.closerange(CONTROL + 1, 1 << 16)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 1 << 16)), hard))
+    os.closerange(CONTROL + 1, 1 << 16)
+    owner = owner_handle(sys.argv[1])
     try:
-        zygote = Zygote(owner, kernel)
+        zygote = Zygote(owner, sys.argv[2])
         os.environ.clear()
     except BaseException:  # noqa: BLE001 - the owner must hear why no sandbox can start
         os.write(CONTROL, json.dumps({"error": traceback.format_exc()[-3000:]}).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from atlas_gym.toolspace.exposure import View
 from atlas_gym.toolspace.records import Toolset, parse_listing
 from atlas_gym.toolspace.scaffold import Host
 from atlas_gym.types import ToolCall, ToolResult
+from tests.docker_base import base_or_skip
 
 CITIES = {"Paris": 18, "Berlin": 16, "Rome": 25, "Oslo": 11, "Madrid": 27}
 CONDITIONS = ("sunny", "cloudy", "rain")
@@ -146,6 +148,19 @@ class Scaffold(NamedTuple):
 def new_host() -> Host:
     """A host over the fake servers, everything loaded."""
     return Host(View(toolset(SERVERS), "eager", "code"), call)
+
+
+@pytest.fixture(autouse=True)
+def base(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image for tests that need an engine; they are skipped, with the reason, where there is none."""
+    if request.node.get_closest_marker("docker"):
+        monkeypatch.setenv("ATLAS_BASE_PYTHON", _base())
+
+
+@functools.cache
+def _base() -> str:
+    """Asked once: an engine that is slow under load is no reason to skip the rest."""
+    return base_or_skip()
 
 
 @pytest.fixture(scope="session")

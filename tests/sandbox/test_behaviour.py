@@ -43,7 +43,7 @@ class FakeHost:
         return None
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[pytest.param(k, marks=pytest.mark.docker) if k == "container" else k for k in KINDS])
 def kind(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
     if available(name):

@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from atlas_gym.sandbox import KINDS, CellLimits, CellResult, available, open_sandbox
-from atlas_gym.sandbox.parent import parent
+from atlas_gym.sandbox.parent import Place, parent
 from atlas_gym.toolspace.scaffold import Host, prelude
 
 CELLS = Path(__file__).parents[1] / "cells"
 PTC = sorted((CELLS / "ptc").glob("*.py"))
 HOSTILE = sorted((CELLS / "hostile").glob("*.py"))
+EACH = [pytest.param(k, marks=pytest.mark.docker) if k == "container" else k for k in KINDS]
 
 
 class Direct:
@@ -68,7 +69,7 @@ async def behaves(kind: str, source: str, host: Host) -> list[CellResult]:
 
 
 @pytest.mark.parametrize("file", PTC, ids=lambda f: f.stem)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH)
 def test_cells_behave_as_in_cpython(kind: str, file: Path, scaffold: Any) -> None:
     if available(kind):
         pytest.skip(available(kind))
@@ -123,22 +124,23 @@ async def attack(
 
 
 @pytest.mark.parametrize("file", HOSTILE, ids=lambda f: f.stem)
-@pytest.mark.parametrize("kind", ["sealed", "monty"])
+@pytest.mark.parametrize("kind", ["sealed", pytest.param("container", marks=pytest.mark.docker), "monty"])
 def test_hostile_cells_are_contained(
     kind: str, file: Path, scaffold: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if available(kind):
         pytest.skip(available(kind))
     monkeypatch.setenv("HOST_SECRET", "HOST_SECRET=hunter2")
-    before = parent().pid if kind == "sealed" else 0
+    place: Place = "container" if kind == "container" else "process"
+    before = parent(place).pid if kind != "monty" else 0
     result, same, after = asyncio.run(attack(kind, file.read_text(), scaffold.host(), scaffold.host()))
     assert not REACHED.search(result.stdout), result
     assert not [mark for mark in MARKS if mark.exists()]
     assert same.value == "42"
     assert after.value == "42"
-    if kind == "sealed":
+    if kind != "monty":
         assert result.status == ENDINGS.get(file.stem, result.status), result
-        assert parent().pid == before
+        assert parent(place).pid == before
 
 
 def test_all_cells_are_there() -> None:

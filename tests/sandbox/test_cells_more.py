@@ -15,7 +15,7 @@ import pytest
 
 from atlas_gym.sandbox import CellLimits, CellResult, available, open_sandbox
 from atlas_gym.sandbox.base import cut, stable
-from atlas_gym.sandbox.parent import parent
+from atlas_gym.sandbox.parent import Place, parent
 from atlas_gym.toolspace.scaffold import Host, prelude
 from atlas_gym.wire.codec import encode
 
@@ -23,6 +23,7 @@ CELLS = Path(__file__).parents[1] / "cells"
 PTC = sorted((CELLS / "ptc_more").glob("*.py"))
 HOSTILE = sorted((CELLS / "hostile_more").glob("*.py"))
 LIMIT = CellLimits().output_chars
+CONTAINER = pytest.param("container", marks=pytest.mark.docker)
 
 pytestmark = pytest.mark.skipif(bool(available("sealed")), reason=available("sealed") or "available")
 
@@ -50,7 +51,7 @@ def shown(printed: str, value: str | None) -> tuple[str, str | None]:
 
 
 @pytest.mark.parametrize("file", PTC, ids=lambda f: f.stem)
-@pytest.mark.parametrize("kind", ["sealed", "local"])
+@pytest.mark.parametrize("kind", ["sealed", CONTAINER, "local"])
 def test_cells_behave_as_in_cpython(kind: str, file: Path, scaffold: Any, cpython: dict[str, Any]) -> None:
     cells = file.read_text(encoding="utf-8").split("# %%\n")
 
@@ -80,9 +81,11 @@ REACHED = re.compile(r"\b(LEAK|READ|WROTE|CONNECTED|SENT|KILLED|FORKED|ALLOCATED
 """What a hostile cell prints when it got what it wanted."""
 
 
-async def attack(code: str, host: Host, next_host: Host) -> tuple[CellResult, list[CellResult], CellResult]:
+async def attack(
+    kind: str, code: str, host: Host, next_host: Host
+) -> tuple[CellResult, list[CellResult], CellResult]:
     limits = CellLimits(seconds=1, total_seconds=10)
-    sandbox = await open_sandbox("sealed", call=host, prelude=prelude("sealed"), limits=limits)
+    sandbox = await open_sandbox(kind, call=host, prelude=prelude(kind), limits=limits)
     host.begin()
     result = await sandbox.run(code)
     for record in host.results:
@@ -93,7 +96,7 @@ async def attack(code: str, host: Host, next_host: Host) -> tuple[CellResult, li
     if same[0].value != "42":
         same.append(await sandbox.run("6 * 7"))
     await sandbox.close()
-    following = await open_sandbox("sealed", call=next_host, prelude=prelude("sealed"), limits=limits)
+    following = await open_sandbox(kind, call=next_host, prelude=prelude(kind), limits=limits)
     next_host.begin()
     after = await following.run("MCPServer('Math').add(a=40, b=2)")
     await following.close()
@@ -101,14 +104,17 @@ async def attack(code: str, host: Host, next_host: Host) -> tuple[CellResult, li
 
 
 @pytest.mark.parametrize("file", HOSTILE, ids=lambda f: f.stem)
-def test_hostile_cells_are_contained(file: Path, scaffold: Any) -> None:
-    before, next_host = parent().pid, scaffold.host()
-    result, same, after = asyncio.run(attack(file.read_text(encoding="utf-8"), scaffold.host(), next_host))
+@pytest.mark.parametrize("kind", ["sealed", CONTAINER])
+def test_hostile_cells_are_contained(kind: str, file: Path, scaffold: Any) -> None:
+    place: Place = "container" if kind == "container" else "process"
+    before, next_host = parent(place).pid, scaffold.host()
+    code = file.read_text(encoding="utf-8")
+    result, same, after = asyncio.run(attack(kind, code, scaffold.host(), next_host))
     assert not REACHED.search(result.stdout + result.error), result
     assert same[-1].value == "42", same
     assert (after.value, len(next_host.results), next_host.answer) == ("42", 1, None)
     assert result.status == ENDINGS.get(file.stem, result.status), result
-    assert parent().pid == before
+    assert parent(place).pid == before
 
 
 def test_a_next_step_ends_the_error() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from atlas_gym import sandbox
 from atlas_gym.errors import SandboxError, UnknownNameError
 from atlas_gym.sandbox import available, choose, open_sandbox
+from atlas_gym.sandbox import parent as sandbox_parent
 
 
 def test_unknown_kinds_are_named() -> None:
@@ -33,6 +35,21 @@ def _without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
 def test_auto_takes_monty_where_the_kernel_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     _without(monkeypatch, "sealed")
     assert choose("auto") == "monty"
+
+
+def test_auto_never_takes_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without(monkeypatch, "sealed", "monty")
+    assert sandbox.available("container") == ""
+    with pytest.raises(SandboxError):
+        choose("auto")
+
+
+def test_without_an_engine_there_is_no_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sandbox_parent, "_current", {})
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert f"{tmp_path}/none.sock is not there" in available("container")
+    with pytest.raises(SandboxError, match=r"'container' cannot run here: There is no Docker engine"):
+        choose("container")
 
 
 def test_auto_never_takes_local(monkeypatch: pytest.MonkeyPatch) -> None:
