@@ -44,6 +44,10 @@ check: $(DEV)
 bench: $(DEV)
 	$(BIN)/python -m benchmarks.step_overhead
 	$(BIN)/python -m benchmarks.context
+	$(BIN)/python -m benchmarks.reset
+	$(BIN)/python -m benchmarks.capacity
+	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.chaos
 
 clean:
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

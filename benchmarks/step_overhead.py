@@ -20,7 +20,8 @@ from atlas_gym.context.tokenizer import Tokenizer
 from atlas_gym.env.atlas_env import AtlasEnv
 from atlas_gym.rollout.gold import call_text
 from atlas_gym.wire.loop import portal
-from benchmarks import peers, record
+from benchmarks import direct as peers
+from benchmarks import record
 
 TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     "mcp-server-sqlite": ("list_tables", {}),
