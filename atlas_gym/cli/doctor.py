@@ -36,7 +36,7 @@ def run() -> int:
     """Print the report; 1 when something essential is missing."""
     console = out()
     found: list[Finding] = []
-    for examine in (_python, _kernel, _sandboxes, _programs, _directories, _tokenizer, _servers):
+    for examine in (_python, _kernel, _sandboxes, _programs, _engine, _directories, _tokenizer, _servers):
         for finding in _examined(examine):
             found.append(finding)
             console.print(
@@ -88,7 +88,7 @@ def _sandboxes() -> Iterable[Finding]:
     from atlas_gym.sandbox import available
 
     walled = 0
-    for kind in ("sealed", "monty"):
+    for kind in ("sealed", "container", "monty"):
         reason = available(kind)
         walled += not reason
         yield Finding("note" if reason else "ok", f"sandbox {kind}", reason or "available")
@@ -112,6 +112,20 @@ def _programs() -> Iterable[Finding]:
     git = shutil.which("git")
     step = "" if git else "apt-get install git   (for servers that work on repositories)"
     yield Finding("ok" if git else "note", "git", git or "not found; servers that need it are skipped", step)
+
+
+def _engine() -> Iterable[Finding]:
+    from atlas_gym.runtime import engine
+
+    reason = engine.unavailable()
+    if reason:
+        yield Finding("note", "containers", f"unavailable: {reason}")
+        return
+    facts = engine.facts()
+    said = f"an engine answers at {engine.address()}"
+    lacks = facts.missing
+    said += f"; no limits of {lacks}" if lacks else ""
+    yield Finding("note" if lacks else "ok", "containers", said)
 
 
 def _directories() -> Iterable[Finding]:
@@ -168,7 +182,8 @@ def _servers() -> Iterable[Finding]:
 
 def collect() -> None:
     """Remove what killed runs left, and say what."""
-    from atlas_gym.runtime import gc
+    from atlas_gym.runtime import engine, gc
 
-    removed = gc.collect()
-    out().print(str(removed), highlight=False)
+    out().print(str(gc.collect()), highlight=False)
+    if not engine.unavailable():
+        out().print(str(engine.collect()), highlight=False)

@@ -8,17 +8,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import seeding
 
 from atlas_gym.context.budget import Budget
 from atlas_gym.env import arguments
 from atlas_gym.env.episode import Episode, EpisodeSettings, StepResult
-from atlas_gym.env.world import RUNTIMES, World, WorldConfig
+from atlas_gym.env.housing import RUNTIMES, Housing
+from atlas_gym.env.tape import MODES as CASSETTE_MODES
+from atlas_gym.env.world import World, WorldConfig
 from atlas_gym.errors import ConfigError
 from atlas_gym.sandbox import KINDS as SANDBOXES
 from atlas_gym.sandbox import choose
@@ -51,11 +55,18 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         toolspace: The named set of servers that extra distractors are drawn from.
         servers: Servers to show in every episode beside the task's own, such as those of your mcp.json.
         distractors: How many servers to add from the toolspace, beside the task's own distractors.
-        runtime: Where servers live: "process" or "memory".
-        sandbox: Where code runs: "auto", "sealed", "monty" or "local" (trusted code only).
+        runtime: Where servers live: "process", "container" (a Docker engine's) or "memory".
+        prefork: Fork Python servers from a parent that has imported them; False starts each one anew.
+        spares: Workspaces with started servers to keep ready for each task that was played, in the
+            background; for tasks that are played again and again. See also `prewarm`.
+        sandbox: Where code runs: "auto", "sealed", "container", "monty" or "local" (trusted code).
         tokenizer: Whose tokens are counted; None is the Qwen3 vocabulary, offline.
         template: The chat template: "qwen3", "chatml", Jinja text or a path.
         mcp_json: Path of your own `mcp.json`; its servers are known beside the shipped ones.
+        cassette: Path of a recording (one file, see `atlas-gym cassette show`); None for none.
+        cassette_mode: "record" plays live and records; "replay" plays the recording, with no server
+            installed or started, and a call that it does not hold ends the episode as infra;
+            "replay-or-live" goes on live then, and records what is new.
         strict: Refuse tools whose schema was not loaded.
         prose_answer: Prose without any call is the answer.
         render_mode: None or "ansi" (the last turn as text).
@@ -83,10 +94,14 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         servers: Sequence[str] = (),
         distractors: int = 0,
         runtime: str = "process",
+        prefork: bool = True,
+        spares: int = 0,
         sandbox: str = "auto",
         tokenizer: str | None = None,
         template: str = "qwen3",
         mcp_json: str | None = None,
+        cassette: str | None = None,
+        cassette_mode: str = "replay",
         strict: bool = True,
         prose_answer: bool = True,
         render_mode: str | None = None,
@@ -104,9 +119,13 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
             task_seed=arguments.whole("task_seed", task_seed),
             toolspace=arguments.text("toolspace", toolspace, "core"),
             runtime=arguments.one_of("runtime", runtime, RUNTIMES),
+            prefork=arguments.flag("prefork", prefork),
+            spares=arguments.whole("spares", spares),
             tokenizer=None if tokenizer is None else arguments.text("tokenizer", tokenizer, "qwen3"),
             template=arguments.text("template", template, "qwen3"),
             mcp_json=None if mcp_json is None else arguments.text("mcp_json", mcp_json, "mcp.json"),
+            cassette=None if cassette is None else arguments.text("cassette", cassette, "episodes.cassette"),
+            cassette_mode=arguments.one_of("cassette_mode", cassette_mode, CASSETTE_MODES),
         )
         self._settings = EpisodeSettings(
             exposure=arguments.one_of("exposure", exposure, EXPOSURES),
@@ -129,6 +148,8 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         self.action_space = Unicode(ACTION_LENGTH)
         self._episode: Episode | None = None
         self._owner = 0
+        self._stays: Housing | None = None
+        self._token = object()
         self._busy = False
         self._last = StepResult("", 0.0, False, False)
 
@@ -173,10 +194,40 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
 
         Raises:
             ConfigError: Unknown task or option, or a server of the task cannot run on this machine.
+            CassetteError: The cassette is missing, damaged or none at all.
             SandboxError: Code cannot be run here the way that `sandbox` says.
         """
         episode = self.draw(seed, options)
         return portal().run(self.areset(episode))
+
+    def prewarm(self, seeds: Sequence[int] = (), *, task_ids: Sequence[str] = (), copies: int = 1) -> None:
+        """Prepare in the background what the next episodes need: workspaces with started servers.
+
+        Returns at once. Call it while the episodes before are still played; what is never played is put
+        away with the environment.
+
+        Args:
+            seeds: Of the `reset`s to come.
+            task_ids: Tasks that will be named in `options`.
+            copies: Episodes of each, such as the size of a GRPO group.
+
+        Raises:
+            ConfigError: A task is unknown.
+        """
+        tasks = self.tasks()
+        chosen = [tasks[int(seeding.np_random(seed)[0].integers(len(tasks)))] for seed in seeds]
+        chosen += [self.world.suite.get(task_id) for task_id in task_ids]
+        counts = Counter(task.id for task in chosen)
+        stays = self._stays = self.world.housing
+
+        async def want() -> None:
+            self._owner = os.getpid()
+            stays.hold(self._token)
+            for task_id, count in counts.items():
+                task = self.world.suite.get(task_id)
+                stays.want(task.id, task.setup, task.servers, count * copies)
+
+        portal().run(want())
 
     def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Play one message. Never raises for what the agent, a tool or a server did.
@@ -222,6 +273,8 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         """The asynchronous half of `reset`, on the loop of `portal()`; nothing is left of one that fails."""
         with self._alone():
             before = self._dropped()
+            self._owner, self._stays = os.getpid(), self.world.housing
+            self._stays.hold(self._token)
             if before is not None:
                 await before.close()
             try:
@@ -229,7 +282,7 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
             except BaseException:  # Ctrl-C too: nothing of a half-open episode may stay
                 await episode.close()
                 raise
-            self._episode, self._owner = episode, os.getpid()
+            self._episode = episode
             self._last = StepResult("", 0.0, False, False)
         return self._observation(), self.info()
 
@@ -310,13 +363,27 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
 
     def close(self) -> None:
         """End the episode's servers, sandbox and workspace. Idempotent."""
-        episode = self._dropped()
-        if episode is not None:
-            portal().run(episode.close())
+        leaving = self._leave()
+        if leaving is not None:
+            portal().run(leaving)
         super().close()
+
+    def _leave(self) -> Coroutine[Any, Any, None] | None:
+        """What there is to end; None for an environment that was never reset, or not in this process."""
+        here = self._owner == os.getpid()
+        episode, stays, self._stays = self._dropped(), self._stays, None
+        return _end(episode, stays, self._token) if stays is not None and here else None
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError):  # a constructor that failed half-way
-            episode = self._dropped()
-            if episode is not None and not sys.is_finalizing():
-                portal().submit(episode.close())
+            leaving = self._leave()
+            if leaving is not None and sys.is_finalizing():
+                leaving.close()
+            elif leaving is not None:
+                portal().submit(leaving)
+
+
+async def _end(episode: Episode | None, stays: Housing, token: object) -> None:
+    if episode is not None:
+        await episode.close()
+    await stays.release(token)

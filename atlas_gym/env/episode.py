@@ -8,7 +8,7 @@ Does not know Gymnasium, judges or models.
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import hashlib
 import time
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,12 +18,11 @@ from atlas_gym.context.conversation import Conversation
 from atlas_gym.context.fit import fit
 from atlas_gym.env.actions import MAX_ACTION_CHARS, Grammar, encodable
 from atlas_gym.env.dispatch import Dispatcher, Piece
+from atlas_gym.env.stage import Stage
 from atlas_gym.env.world import World
 from atlas_gym.errors import AtlasError
-from atlas_gym.runtime.workspace import Workspace
-from atlas_gym.task.checks import Evidence, reward, state_checks, tool_checks
+from atlas_gym.task.checks import reward, tool_checks
 from atlas_gym.task.model import Task
-from atlas_gym.task.setup import lay_out
 from atlas_gym.toolspace.exposure import View
 from atlas_gym.toolspace.prompts import Execution, Exposure
 from atlas_gym.types import (
@@ -37,7 +36,7 @@ from atlas_gym.types import (
     Trajectory,
     Turn,
 )
-from atlas_gym.wire.sessions import Sessions
+from atlas_gym.wire.calls import Calls
 
 LONG_TEXT: Final = 100_000
 """Characters from which tokenising is worth a thread."""
@@ -95,14 +94,15 @@ class Episode:
         self.context_at_reset = 0
         self._prompt_segments: tuple[Segment, ...] = ()
         self._conversation = Conversation(world.renderer)
-        self._workspace: Workspace | None = None
-        self._sessions: Sessions | None = None
+        self._stage: Stage | None = None
+        self._sessions: Calls | None = None
         self._dispatcher: Dispatcher | None = None
         self._guard: asyncio.Task[None] | None = None
         self._started = 0.0
         self._infra_errors = 0
         self._versions: dict[str, str] = {}
         self._walls: dict[str, str] = {}
+        self._how: dict[str, str] = {}
 
     async def open(self) -> None:
         """Lay out the workspace and build the prompt. No server starts.
@@ -116,8 +116,8 @@ class Episode:
         self._guard.add_done_callback(_guards.discard)
         toolset = await asyncio.to_thread(self.world.toolset, self.servers)
         view = View(toolset, self.settings.exposure, self.settings.execution, strict=self.settings.strict)
-        self._workspace = workspace = await self._laid_out()
-        self._sessions = self.world.sessions(workspace)
+        self._stage = Stage(self.world, self.task, self.servers, self._label())
+        self._sessions = await self._stage.open()
         self._dispatcher = Dispatcher(
             view=view,
             sessions=self._sessions,
@@ -134,6 +134,12 @@ class Episode:
         self.context_at_reset = self._conversation.used
         self._started = time.monotonic()
 
+    def _label(self) -> str:
+        """What a recording of this very episode is found by."""
+        settings = self.settings
+        rest = hashlib.sha256(repr((settings.budget, settings.sandbox, settings.strict)).encode()).hexdigest()
+        return f"{settings.exposure}/{settings.execution}, seed {self.seed}, {rest[:8]}"
+
     async def _close_with_the_loop(self) -> None:
         """An episode that nobody closed is put away when the interpreter ends and the loop with it."""
         try:
@@ -141,25 +147,6 @@ class Episode:
         finally:
             self._guard = None
             await self.close()
-
-    async def _laid_out(self) -> Workspace:
-        making = asyncio.ensure_future(asyncio.to_thread(self._lay_out))
-        try:
-            return await asyncio.shield(making)
-        except asyncio.CancelledError:  # a thread goes on when it is cancelled: wait, and remove what it made
-            with contextlib.suppress(AtlasError, OSError):
-                await asyncio.to_thread((await making).close)
-            raise
-
-    def _lay_out(self) -> Workspace:
-        self.world.sweep()
-        workspace = Workspace.create(self.task.id)
-        try:
-            lay_out(self.task.setup, workspace.files, workspace.state)
-        except BaseException:  # Ctrl-C too: no half-made workspace may stay
-            workspace.close()
-            raise
-        return workspace
 
     @property
     def done(self) -> bool:
@@ -198,7 +185,7 @@ class Episode:
 
     async def step(self, text: str) -> StepResult:
         """Play one message of the agent. Raises for nothing that the agent, a tool or a server did."""
-        if self.done or self._dispatcher is None:
+        if self.done or self._dispatcher is None or self._stage is None:
             return StepResult("", 0.0, self.stop == "answer", self.stop != "answer")
         began = time.monotonic()
         if len(text) > MAX_ACTION_CHARS:
@@ -214,8 +201,10 @@ class Episode:
         over = self._conversation.used > self.settings.budget.context_tokens
         if over or (self.context_left == 0 and not answers):  # no room for this message, or for a result
             stop = "context"
+            self.error = self._no_room()
         else:
             left = self.settings.budget.episode_seconds - (began - self._started)
+            self._stage.hear(text_safe)
             outcome = await self._dispatcher.run(actions, seconds=max(0.0, left))
             pieces, results, stop = outcome.pieces, outcome.results, outcome.stop
             self.answer, self.error = outcome.answer, outcome.error
@@ -243,6 +232,10 @@ class Episode:
         return StepResult(
             observation, self.reward, self.stop == "answer", bool(self.stop) and self.stop != "answer"
         )
+
+    def _no_room(self) -> str:
+        budget = self.settings.budget.context_tokens
+        return f"This message brings the conversation to {self._conversation.used} tokens of {budget}."
 
     def _spent(self) -> Stop:
         budget = self.settings.budget
@@ -291,30 +284,34 @@ class Episode:
     async def _finish(self, stop: Stop) -> None:
         assert self._sessions is not None
         assert self._dispatcher is not None
-        assert self._workspace is not None
+        assert self._stage is not None
         self.stop = stop
         await self._dispatcher.close()
+        if self.stop != "infra":
+            await self._sessions.settled()  # calls that a stopped cell had begun
         if self._sessions.lost:
             self.stop, self.error = "infra", self._sessions.lost
         if self.stop == "infra":
             self.invalid_reason = "infra"
         else:
-            await self._check(self._sessions, self._workspace)
+            await self._check(self._sessions, self._stage)
         await self.close()
 
-    async def _check(self, sessions: Sessions, workspace: Workspace) -> None:
+    async def _check(self, sessions: Calls, stage: Stage) -> None:
         """Tool checks on the live servers; then, with every server stopped, the rest on a copy."""
         seconds = self.settings.check_seconds
 
         async def call(call: ToolCall) -> ToolResult:
-            return await sessions.call(call, seconds=min(seconds, self.settings.budget.call_seconds))
+            # A call that hangs is made twice, and then on a clean server: all of that must fit.
+            return await sessions.call(call, seconds=min(seconds / 4, self.settings.budget.call_seconds))
 
         try:
             async with asyncio.timeout(seconds):
                 found = await tool_checks(self.task, call)
+                await stage.settle()
             await self._stop_servers()
             calls = [result for turn in self.turns for result in turn.results]
-            found += await asyncio.to_thread(self._state_checks, workspace, calls)
+            found += await asyncio.to_thread(stage.state_checks, self.answer, calls)
         except (TimeoutError, AtlasError) as exc:
             what = str(exc) or f"the checks took longer than {seconds:g} seconds"
             self.invalid_reason, self.error = "infra", f"Checks could not be run: {what}"
@@ -327,20 +324,13 @@ class Episode:
         else:
             self.reward = reward(found)
 
-    def _state_checks(self, workspace: Workspace, calls: list[ToolResult]) -> list[CheckResult]:
-        copy = workspace.snapshot()
-        try:
-            evidence = Evidence(self.answer, copy.files, copy.state, calls, shown=workspace.to_agent)
-            return state_checks(self.task, evidence)
-        finally:
-            copy.close()
-
     async def _stop_servers(self) -> None:
         if self._sessions is not None:
             sessions, self._sessions = self._sessions, None
             self._infra_errors += sessions.infra_errors
             self._versions.update(sessions.versions)
             self._walls.update(sessions.walls)
+            self._how.update(sessions.how)
             await sessions.close()
 
     async def close(self) -> None:
@@ -348,12 +338,8 @@ class Episode:
         if self._dispatcher is not None:
             await self._dispatcher.close()
         await self._stop_servers()
-        if self._workspace is not None:
-            workspace, self._workspace = self._workspace, None
-            try:
-                await asyncio.to_thread(workspace.close)
-            except RuntimeError:  # the interpreter is ending and takes no more work for threads
-                workspace.close()
+        if self._stage is not None:
+            await self._stage.close()
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.cancel()
@@ -373,10 +359,12 @@ class Episode:
                 "budget": settings.budget.to_dict(),
                 "sandbox": self._dispatcher.sandbox_kind if self._dispatcher else settings.sandbox,
                 "strict": settings.strict,
-                "runtime": self.world.runtime.name,
+                "runtime": self.world.config.runtime,
                 "tokenizer": self.world.tokenizer.name,
                 "suite": self.world.suite.version,
                 "walls": walls,
+                "started": {**self._how, **(sessions.how if sessions else {})},
+                **(self._stage.facts() if self._stage else {}),
             },
             prompt=self.prompt,
             servers=self.servers,

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from atlas_gym.errors import AtlasError, LockError
 from atlas_gym.runtime.catalog import Server
 from atlas_gym.runtime.install import Installation, install
+from atlas_gym.runtime.mixed import ByServer
 from atlas_gym.runtime.process import ProcessRuntime
 from atlas_gym.runtime.workspace import Workspace
 from atlas_gym.task.setup import lay_out
@@ -200,7 +201,7 @@ async def _ask(installation: Installation) -> Texts:
     limits = server.manifest.limits
     workspace = scratch(server)
     try:
-        link = await ProcessRuntime().start(installation, workspace)
+        link = await ByServer(ProcessRuntime(prefork=False)).start(installation, workspace)
         session = await Session.open(
             link, name=server.name, protocol=server.manifest.protocol, seconds=limits.start_seconds
         )

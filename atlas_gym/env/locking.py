@@ -112,7 +112,7 @@ def run_examples(installation: Installation) -> list[ToolResult]:
 async def _run(installation: Installation, examples: Examples) -> list[ToolResult]:
     server = installation.server
     workspace = fleet.scratch(server)
-    sessions = Sessions(ProcessRuntime(), {server.name: installation}, workspace)
+    sessions = Sessions(ProcessRuntime(prefork=False), {server.name: installation}, workspace)
     saved: dict[str, Any] = {}
     results: list[ToolResult] = []
     try:

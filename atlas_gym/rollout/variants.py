@@ -56,7 +56,7 @@ class Variant:
             world: What all its episodes share.
             task: What is played.
             budget: None for the default one.
-            sandbox: Where code runs: "auto", "sealed", "monty" or "local".
+            sandbox: Where code runs: "auto", "sealed", "container", "monty" or "local".
             seed: Written to the trace; the task is given, so that nothing is drawn from it.
         """
         settings = EpisodeSettings(

@@ -1,21 +1,25 @@
 """What an episode's sessions promise, the same on every runtime.
 
-A runtime is one entry of `RUNTIMES`: how to make it, and how to install the demonstration server in it.
+A runtime is one entry of `RUNTIMES`: how to make it, how to install the demonstration server in it, and how
+that is then started.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from atlas_gym.errors import LockError, StartError, WireError
+from atlas_gym.runtime import base_image, engine, image, kernel
 from atlas_gym.runtime.catalog import Server
+from atlas_gym.runtime.container import ContainerRuntime
 from atlas_gym.runtime.install import Installation
 from atlas_gym.runtime.link import Link, Runtime
 from atlas_gym.runtime.manifest import Manifest
@@ -30,47 +34,104 @@ from atlas_gym.wire.sessions import Sessions
 NAMES = ("one", "two", "files")
 Episode: TypeAlias = Callable[..., AbstractAsyncContextManager[Sessions]]
 
-RUNTIMES: dict[str, Callable[[], Runtime]] = {
-    "memory": lambda: MemoryRuntime({name: fake.demo().serve for name in NAMES}),
-    "process": lambda: ProcessRuntime(),
-    "process-no-walls": lambda: ProcessRuntime(walls="off"),
-}
+
+def program(name: str) -> Installation:
+    """The demonstration server as a user's own program."""
+    return _installation(name, registry="user", language="other")
 
 
-def install(name: str) -> Installation:
+def package(name: str) -> Installation:
+    """The same as a Python package, which may be imported ahead."""
+    return _installation(name, registry="pypi", language="python", package="demonstration", version="1")
+
+
+def imaged(name: str) -> Installation:
+    """The same as its image holds it."""
+    command = ("/opt/server/bin/python", "-I", "/opt/server/fake.py")
+    return _installation(
+        name, command, registry="pypi", language="python", package="demonstration", version="1"
+    )
+
+
+def _installation(
+    name: str, command: tuple[str, ...] = (sys.executable, "-I", str(Path(fake.__file__))), **more: Any
+) -> Installation:
     manifest = Manifest(
         name=name,
         description="A demonstration.",
-        registry="user",
-        language="other",
-        command=(sys.executable, "-I", str(Path(fake.__file__))),
+        command=command,
         state="workspace" if name == "files" else "memory",
         state_bound="call",
         read_only=("echo", "add", "read_file", "stall"),
+        **more,
     )
     return Installation(Server(manifest, None), Path("/nonexistent"), manifest.command, (Path("/"),))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A runtime, and how the demonstration server gets there."""
+
+    make: Callable[[], Runtime]
+    how: str
+    """What `Link.how` must say."""
+    install: Callable[[str], Installation] = program
+
+
+def containers(prefork: bool) -> ContainerRuntime:
+    """The container runtime, and an image of the demonstration server."""
+    files: dict[str, Path | str] = {"fake.py": Path(fake.__file__)}
+    held = image.from_files("demonstration", files, base=base_image.make(programs=()))
+    return ContainerRuntime(prefork=prefork, images=dict.fromkeys(NAMES, held))
+
+
+RUNTIMES: dict[str, Place] = {
+    "memory": Place(lambda: MemoryRuntime({name: fake.demo().serve for name in NAMES}), "memory"),
+    "process": Place(lambda: ProcessRuntime(prefork=False), "spawn"),
+    "process-prefork": Place(lambda: ProcessRuntime(), "fork", package),
+    "process-no-walls": Place(lambda: ProcessRuntime(walls="off"), "spawn"),
+    "container": Place(lambda: containers(prefork=False), "container", imaged),
+    "container-fork": Place(lambda: containers(prefork=True), "container-fork", imaged),
+}
+_NO_ENGINE = engine.unavailable()
+_NO_FORKS = _NO_ENGINE or ("" if kernel.probe().landlock_abi and kernel.probe().seccomp else "no walls")
+_WITHOUT = {"container": _NO_ENGINE, "container-fork": _NO_FORKS}
+PARAMETERS = [
+    pytest.param(name, marks=[pytest.mark.docker, pytest.mark.skipif(why != "", reason=why)])
+    if (why := _WITHOUT.get(name)) is not None
+    else name
+    for name in RUNTIMES
+]
 
 
 class Counting:
     """A runtime that counts its starts."""
 
-    def __init__(self, inner: Runtime) -> None:
-        self.inner = inner
-        self.name = inner.name
+    def __init__(self, place: Place) -> None:
+        self.inner = place.make()
+        self.name = self.inner.name
+        self.how = place.how
+        self.install = place.install
         self.starts: list[str] = []
 
     async def start(self, installation: Installation, workspace: Workspace) -> Link:
         self.starts.append(installation.server.name)
-        return await self.inner.start(installation, workspace)
+        link = await self.inner.start(installation, workspace)
+        assert link.how == self.how
+        return link
 
     async def aclose(self) -> None:
         await self.inner.aclose()
 
 
-@pytest.fixture(params=RUNTIMES)
-def runtime(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counting:
+@pytest.fixture(params=PARAMETERS)
+def runtime(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Counting]:
     monkeypatch.setenv("ATLAS_RUN", str(tmp_path / "run"))
-    return Counting(RUNTIMES[request.param]())
+    made = Counting(RUNTIMES[request.param])
+    yield made
+    asyncio.run(made.aclose())
 
 
 @pytest.fixture
@@ -78,7 +139,7 @@ def episode(runtime: Counting) -> Episode:
     @asynccontextmanager
     async def enter(**how: Any) -> AsyncIterator[Sessions]:
         workspace = Workspace.create()
-        sessions = Sessions(runtime, {name: install(name) for name in NAMES}, workspace, **how)
+        sessions = Sessions(runtime, {name: runtime.install(name) for name in NAMES}, workspace, **how)
         try:
             async with asyncio.timeout(60):
                 yield sessions

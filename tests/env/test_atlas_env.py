@@ -211,6 +211,8 @@ def test_a_prompt_over_the_budget_truncates_at_the_first_step() -> None:
     *_, truncated, info = env.step("<answer>x</answer>")
     assert truncated
     assert info["stop"] == "context"
+    said = f"This message brings the conversation to {env.episode.context_used} tokens of 50."
+    assert info["error"] == said
 
 
 @pytest.mark.parametrize(

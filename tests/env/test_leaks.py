@@ -22,6 +22,7 @@ from atlas_gym.rollout.play import Job, play_all
 from atlas_gym.rollout.policy import PolicyFactory, says_impossible
 from atlas_gym.rollout.variants import VARIANTS, Variant
 from atlas_gym.task.model import Task
+from atlas_gym.wire.loop import portal
 
 Descendants: TypeAlias = Callable[[], set[int]]
 
@@ -42,7 +43,7 @@ def held(descendants: Descendants) -> dict[str, int]:
         "sockets": sum(link.startswith("socket:") for link in links),
         # The loop's own pool grows to its bound as it is used, and stays.
         "threads": sum(not thread.name.startswith("asyncio_") for thread in threading.enumerate()),
-        "episodes": len(list(run.iterdir())) if run.is_dir() else 0,
+        "episodes": len([p for p in run.iterdir() if p.name != "stats"]) if run.is_dir() else 0,
         "temporary": sum(1 for entry in temp.iterdir() if entry.name.startswith(("atlas", "tmp"))),
     }
 
@@ -62,6 +63,7 @@ def play(world: World, tasks: Sequence[Task], count: int, policies: Sequence[Pol
     jobs = [Job(episode(n), policies[n % len(policies)]) for n in range(count)]
     for played in play_all(jobs, at_once=3):
         assert played.stop == "answer", (played.task_id, played.stop, played.error)
+    portal().run(world.housing.aclose())  # as the last environment's `close` does
 
 
 def check(
