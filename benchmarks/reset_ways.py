@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import shutil
@@ -225,7 +226,7 @@ class Spares:
 
 
 class Sdk:
-    """The SDK's client over a command; the workspace is laid out before the clock starts."""
+    """The SDK's client over a command; laying out the workspace is timed, as for all."""
 
     how = "sdk"
 
@@ -278,6 +279,11 @@ def local(case: Case, workspace: Workspace) -> StdioServerParameters:
     return StdioServerParameters(command=command, args=args, env=env, cwd=workspace.files)
 
 
+@functools.cache
+def _tag(installation: Installation) -> str:
+    return image.ensure(installation)  # asks the engine some things: once, as our runtime does
+
+
 def docker_run(case: Case, workspace: Workspace) -> StdioServerParameters:
     """`docker run -i` of our image of the server, without network."""
     manifest = case.installation.server.manifest
@@ -289,7 +295,7 @@ def docker_run(case: Case, workspace: Workspace) -> StdioServerParameters:
     inside = (manifest.expand(part, places) for part in image.command(case.installation.server))
     program = shutil.which("docker") or "docker"
     return StdioServerParameters(
-        command=program, args=[*options, image.ensure(case.installation), *inside], cwd=workspace.files
+        command=program, args=[*options, _tag(case.installation), *inside], cwd=workspace.files
     )
 
 

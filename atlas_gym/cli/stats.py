@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from atlas_gym.runtime.stats import Report
 
 _MIB: Final = 1 << 20
@@ -49,6 +50,7 @@ def stats(
       atlas-gym servers stats --watch
       atlas-gym servers stats --json | jq '.[0].pools[].servers | keys'
     """
+    from rich.console import Group
     from rich.live import Live
 
     from atlas_gym.cli.screen import narrow, out, show_table

@@ -58,7 +58,7 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         runtime: Where servers live: "process", "container" (a Docker engine's) or "memory".
         prefork: Fork Python servers from a parent that has imported them; False starts each one anew.
         spares: Workspaces with started servers to keep ready for each task that was played, in the
-            background; for tasks that are played again and again. See also `prewarm`.
+            background, eight in all at most; for tasks that are played again. See also `prewarm`.
         sandbox: Where code runs: "auto", "sealed", "container", "monty" or "local" (trusted code).
         tokenizer: Whose tokens are counted; None is the Qwen3 vocabulary, offline.
         template: The chat template: "qwen3", "chatml", Jinja text or a path.
@@ -203,8 +203,9 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
     def prewarm(self, seeds: Sequence[int] = (), *, task_ids: Sequence[str] = (), copies: int = 1) -> None:
         """Prepare in the background what the next episodes need: workspaces with started servers.
 
-        Returns at once. Call it while the episodes before are still played; what is never played is put
-        away with the environment.
+        Returns at once. Call it while the episodes before are still played. At most eight are kept at a
+        time; what was wanted longest ago is given up. What is never played is put away when the last
+        environment of the same configuration is closed. A replay prepares nothing.
 
         Args:
             seeds: Of the `reset`s to come.
@@ -218,10 +219,14 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         chosen = [tasks[int(seeding.np_random(seed)[0].integers(len(tasks)))] for seed in seeds]
         chosen += [self.world.suite.get(task_id) for task_id in task_ids]
         counts = Counter(task.id for task in chosen)
-        stays = self._stays = self.world.housing
+        if self.world.replays_only:
+            return
 
         async def want() -> None:
-            self._owner = os.getpid()
+            if self._owner != os.getpid():
+                self._dropped()
+            stays = self.world.housing
+            self._owner, self._stays = os.getpid(), stays
             stays.hold(self._token)
             for task_id, count in counts.items():
                 task = self.world.suite.get(task_id)
@@ -384,6 +389,8 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
 
 
 async def _end(episode: Episode | None, stays: Housing, token: object) -> None:
-    if episode is not None:
-        await episode.close()
-    await stays.release(token)
+    try:
+        if episode is not None:
+            await episode.close()
+    finally:
+        await stays.release(token)

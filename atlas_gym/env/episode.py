@@ -22,6 +22,7 @@ from atlas_gym.env.stage import Stage
 from atlas_gym.env.world import World
 from atlas_gym.errors import AtlasError
 from atlas_gym.task.checks import reward, tool_checks
+from atlas_gym.task.kinds import ToolCheck
 from atlas_gym.task.model import Task
 from atlas_gym.toolspace.exposure import View
 from atlas_gym.toolspace.prompts import Execution, Exposure
@@ -58,7 +59,7 @@ class EpisodeSettings:
     prose_answer: bool = True
     """Prose without any call is the answer."""
     check_seconds: float = 60.0
-    """Deadline of all checks together."""
+    """Deadline of the checks: for each one that calls a tool, and for the others together."""
 
 
 @dataclass(frozen=True)
@@ -303,10 +304,11 @@ class Episode:
 
         async def call(call: ToolCall) -> ToolResult:
             # A call that hangs is made twice, and then on a clean server: all of that must fit.
-            return await sessions.call(call, seconds=min(seconds / 4, self.settings.budget.call_seconds))
+            return await sessions.call(call, seconds=min(seconds / 6, self.settings.budget.call_seconds))
 
+        calls_made = sum(isinstance(check, ToolCheck) for check in self.task.checks)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds * max(1, calls_made)):
                 found = await tool_checks(self.task, call)
                 await stage.settle()
             await self._stop_servers()

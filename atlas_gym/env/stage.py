@@ -200,8 +200,10 @@ class Stage:
         """Remove the workspace. Idempotent. The sessions must be closed before."""
         if self._workspace is not None:
             workspace, self._workspace = self._workspace, None
-            await self._world.housing.pool.end(workspace.root.name)
-            await removed(workspace)
+            try:
+                await self._world.housing.pool.end(workspace.root.name)
+            finally:
+                await removed(workspace)
 
 
 def _on_disk(check: CheckBase) -> bool:

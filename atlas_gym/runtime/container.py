@@ -107,6 +107,8 @@ class ContainerRuntime:
                 link = ProcessLink(launch, free, host, how="container-fork")
                 await link.begin()
             except HostGone:
+                if host.alive():  # one that does not answer
+                    await asyncio.to_thread(self.hosts.end, host.plan.workspace.root.name)
                 continue
             return link
         return None

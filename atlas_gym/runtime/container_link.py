@@ -87,6 +87,8 @@ class ContainerLink:
         self.name = container.server
         self.walls = container.walls
         self.command = container.shown
+        self.pid = 0
+        """Process id of its container's init on this machine; 0 before it runs."""
         self._container = container
         self._who = who
         self._on_started: Callable[[], None] | None = started
@@ -103,6 +105,7 @@ class ContainerLink:
         self._verdict: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._removing: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Make the container, take hold of its streams, start it.
@@ -137,6 +140,8 @@ class ContainerLink:
         self._stream = await attach(socket_path(), made.name, self._tail.feed, self._streams_ended)
         await ask("starting a container", lambda api: api.start(made.name))
         self._running = True
+        state = (await ask("looking at a container", lambda api: api.inspect_container(made.name)))["State"]
+        self.pid = int(state["Pid"])
         self._watching = self._loop.create_task(self._watch())
 
     def _make(self, api: Any) -> None:
@@ -246,8 +251,11 @@ class ContainerLink:
         if self._watching is not None:
             self._watching.cancel()
         if self._starting is not None:  # what a thread is asking for now must be there before it is removed
-            done, _ = await asyncio.wait({self._starting}, timeout=_PATIENCE)
+            done, late = await asyncio.wait({self._starting}, timeout=_PATIENCE)
             _ = [task.cancelled() or task.exception() for task in done]
+            for task in late:  # the engine hangs: what it makes in the end is removed then
+                task.add_done_callback(self._remove_late)
+                task.cancel()
         if self._stream is not None:
             self._stream.close_stdin()
         if self._running and self._status is None:
@@ -261,6 +269,13 @@ class ContainerLink:
         self._settle(-signal.SIGKILL, "")
         if self._stream is not None:
             self._stream.abort()
+
+    def _remove_late(self, task: asyncio.Task[None]) -> None:
+        async def gone() -> None:
+            with contextlib.suppress(StartError):
+                await ask("removing a container", lambda api: remove(api, self._container.name))
+
+        self._removing = self._loop.create_task(gone())
 
     async def _terminate(self) -> None:
         """SIGTERM, and a moment to obey it."""

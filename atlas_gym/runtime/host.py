@@ -25,6 +25,12 @@ class HostGone(Exception):
     """The host ended before it forked: the start may be tried on another."""
 
 
+def pid_here(pidfd: int) -> int:
+    """The process's number on this machine: its parent may count in a container. -1 when it has ended."""
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as fields:
+        return next((int(line[4:]) for line in fields if line.startswith("Pid:")), -1)
+
+
 class HostProcess(Protocol):
     """A launched host. Nothing here waits long or fails when it has ended."""
 

@@ -225,7 +225,8 @@ class Hosts:
                 host = future.result()
                 if isinstance(host, Host) and not host.alive():
                     self._deaths[key] = self._deaths.get(key, 0) + host.died()
-                    host.end()
+                    # May ask an engine to remove it: not on the loop, and not while others wait for the lock.
+                    threading.Thread(target=host.end, name="atlas-gym-host-end", daemon=True).start()
                     future = None
                     if self._deaths[key] >= _DEATHS:
                         future = self._hosts[key] = concurrent.futures.Future()

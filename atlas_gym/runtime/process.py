@@ -22,7 +22,7 @@ from typing import Final, Literal
 from atlas_gym.errors import StartError, WireError
 from atlas_gym.runtime import kernel
 from atlas_gym.runtime.aside import aside
-from atlas_gym.runtime.host import Host, HostGone
+from atlas_gym.runtime.host import Host, HostGone, pid_here
 from atlas_gym.runtime.install import Installation
 from atlas_gym.runtime.launch import MARKER, Launch, plan
 from atlas_gym.runtime.prefork import Hosts
@@ -81,6 +81,7 @@ class ProcessLink:
         self._ended = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._host = host
+        self._keeps: object = None
         self._exited = -1
         """Handle of the launcher; of a forked one once it has answered."""
         # Pipes, not socket pairs, for the server: /dev/stdout can be opened, and every language knows them.
@@ -122,6 +123,10 @@ class ProcessLink:
             env={MARKER: self._launch.spec["env"][MARKER]},
         )
         self._exited = os.pidfd_open(self._process.pid)
+
+    def keep(self, hosts: object) -> None:
+        """Hold what its parent ends with, also when the runtime is dropped before the link."""
+        self._keeps = hosts
 
     async def begin(self) -> None:
         """Wait until the server's program runs.
@@ -172,6 +177,8 @@ class ProcessLink:
             elif kind != "forked" and not self._heard.done():
                 self.pid = int(text) if kind == "started" else 0
                 self._heard.set_result("" if self.pid else text)
+                if self.pid and self.how == "container-fork":  # its number in there is another process's here
+                    self.pid = max(0, pid_here(self._exited))
         if not data:
             self._loop.remove_reader(self._control)
             self._ended.set()
@@ -311,6 +318,7 @@ class ProcessRuntime:
                 host = await self.hosts.get(installation) if self.hosts else None
                 try:
                     link = ProcessLink(launch, slot.free, host)
+                    link.keep(self.hosts)
                     await link.begin()
                 except HostGone:
                     if host and self.hosts and host.alive():  # one that does not answer

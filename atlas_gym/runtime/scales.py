@@ -56,12 +56,15 @@ class Scales:
         self.interval = _EVERY
         self._gauge: Gauge = gauge if gauge is not None else Proc()
         self.ceiling: Final = Ceiling(self._gauge, memory_mb)
-        inside = getattr(runtime, "started", runtime)  # where there are servers of several sorts
-        hosts = getattr(inside, "hosts", None)
-        self._hosts: Hosts | None = hosts if isinstance(hosts, Hosts) else None
+        self._inside = getattr(runtime, "started", runtime)  # where there are servers of several sorts
         self._leases = leases
         self._starting = starting
         self._expected: dict[str, int] = {}
+
+    @property
+    def _hosts(self) -> Hosts | None:
+        hosts = getattr(self._inside, "hosts", None)  # a container runtime has them from its first start on
+        return hosts if isinstance(hosts, Hosts) else None
 
     def expected(self, server: str) -> int:
         """Bytes that one more of these will hold."""
@@ -97,16 +100,17 @@ class Scales:
         leases = {str(number): lease for number, lease in enumerate(self._leases())}
         roots = {key: lease.pid for key, lease in leases.items()}
         warmed: dict[str, tuple[str, int]] = {}
-        if self._hosts is not None:
-            for host in await asyncio.to_thread(self._hosts.hosts):
+        hosts = self._hosts
+        if hosts is not None:
+            for host in await asyncio.to_thread(hosts.hosts):
                 warmed[host.name] = host.server, host.pid
         sizes = await asyncio.to_thread(self._gauge.trees, {**roots, **{k: v[1] for k, v in warmed.items()}})
         self.interval = max(_EVERY, (time.monotonic() - began) / _SHARE)
         self.parents = {key: sizes.get(name, 0) for name, key in warmed.items()}
         found: dict[str, list[int]] = defaultdict(list)
         for number, lease in leases.items():
-            lease.size = sizes.get(number, 0)
-            if lease.phase != "over":
+            lease.size = sizes.get(number) or None  # nothing weighs nothing: it could not be seen
+            if lease.size and lease.phase != "over":
                 found[lease.ticket.server].append(lease.size)
         self._expected |= {name: sum(some) // len(some) for name, some in found.items()}
         return dict(found)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from atlas_gym.errors import SandboxError
+from atlas_gym.runtime.host import pid_here
 
 Place: TypeAlias = Literal["process", "container"]
 """Where a zygote lives: a process of this machine, or one in a container."""
@@ -149,7 +150,7 @@ class Parent:
             raise
         data.setblocking(False)
         status.setblocking(False)
-        return Spawned(_pid_of(fds[0]), fds[0], data, status)
+        return Spawned(pid_here(fds[0]), fds[0], data, status)
 
     def close(self) -> None:
         """End the zygote and all its workers, and wait for it. In a forked owner: only let go of it."""
@@ -158,12 +159,6 @@ class Parent:
                 self._control.shutdown(socket.SHUT_RDWR)
             self._wait()
         self._control.close()
-
-
-def _pid_of(pidfd: int) -> int:
-    """The process's number here: its parent may count in a container. -1 when it has ended."""
-    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as fields:
-        return next((int(line[4:]) for line in fields if line.startswith("Pid:")), -1)
 
 
 _current: dict[Place, Parent] = {}

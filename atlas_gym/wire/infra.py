@@ -32,7 +32,7 @@ MAX_TRIALS: Final = 2
 MAX_REPLAYED: Final = 256
 """Earlier calls that a trial repeats; an episode that made more cannot be tried."""
 
-MAX_REPLAY_SECONDS: Final = 120.0
+MAX_REPLAY_SECONDS: Final = 600.0
 """Seconds that a trial has for the earlier calls, where they took so long in the episode itself."""
 
 _IDLE_SECONDS: Final = 5.0
@@ -110,8 +110,15 @@ async def send(
     return await session.call(call.tool, arguments, seconds=seconds)
 
 
-def scored(manifest: Manifest, suspect: Suspect, reply: Reply) -> Reply:
-    """What the agent reads of a failure that is its own: what happened, twice, and what is lost by it."""
+def scored(manifest: Manifest, suspect: Suspect, reply: Reply, *, untried: bool = False) -> Reply:
+    """What the agent reads of a failure that is its own: what happened, twice, and what is lost by it.
+
+    Args:
+        manifest: The server's.
+        suspect: What failed.
+        reply: How.
+        untried: Whether the episode's earlier failures speak for this one, and no trial was made.
+    """
     server, state = suspect.call.server, manifest.state
     if suspect.kind == "start":
         text = (
@@ -120,12 +127,14 @@ def scored(manifest: Manifest, suspect: Suspect, reply: Reply) -> Reply:
         )
         return Reply("tool_error", text=text, detail=reply.detail, failed="crashed")
     failed: Failed = "timeout" if reply.outcome == "timeout" else "crashed"
+    again = "as servers did in this episode before" if untried else "and so did a clean server"
     if suspect.kind == "idle":
-        what = "died after an earlier call, and so did a clean server. This call was not made."
+        what = f"died after an earlier call, {again}. This call was not made."
     elif failed == "timeout":
-        what = f"did not answer this call within {suspect.seconds:g} s, and neither did a clean server."
+        also = again if untried else "and neither did a clean server"
+        what = f"did not answer this call within {suspect.seconds:g} s, {also}."
     else:
-        what = "died on these arguments, and so did a clean server."
+        what = f"died on these arguments, {again}."
     reads = suspect.call.tool in manifest.read_only and suspect.kind == "call"
     lost = {
         "memory": "It starts afresh: everything that earlier calls changed in it is lost.",
@@ -174,6 +183,8 @@ class Inquiry:
         self._proven: set[tuple[object, ...]] = set()
         self._refused = ""
         self._trials = 0
+        self.untried = False
+        """Whether the last failure was judged by the earlier ones, without a trial."""
         self._one_at_a_time = asyncio.Lock()
 
     @contextmanager
@@ -193,9 +204,9 @@ class Inquiry:
         """Try a failure again on clean servers, after the same earlier calls.
 
         Returns:
-            "" when it fails again, so that it is the agent's; else why that is not shown. An earlier call
-            that comes to another outcome than it did shows nothing either: a server that invents ids makes
-            the agent's arguments meaningless to its replica.
+            "" when it fails again, so that it is the agent's; else why that is not shown. Ids that a server
+            invents may make the agent's arguments meaningless to its replica; then it answers, and that
+            shows nothing.
         """
         # What has no outcome yet is the failed call itself, and calls that other servers are busy with.
         earlier = [done for done in self._history if done.outcome is not None]
@@ -204,8 +215,10 @@ class Inquiry:
             earlier.append(latest)  # what only reads may have ended the server all the same
         key = suspect.key(len(earlier))
         async with self._one_at_a_time:
+            self.untried = False
             if self._refused or key in self._proven:
                 return self._refused
+            self.untried = self._trials >= MAX_TRIALS
             if self._trials < MAX_TRIALS:  # else each of them was against the agent
                 self._refused = await self._tried(suspect, earlier)
             if not self._refused:
@@ -241,6 +254,7 @@ class Inquiry:
     async def _trial(self, suspect: Suspect, earlier: Sequence[Done]) -> str:
         """Why this trial shows nothing against the agent; "" when the failure came again."""
         assert self._replica is not None
+        differs = ""
         bench = _Bench(self._runtime, self._installation, await made(self._replica))
         try:
             for done in earlier:
@@ -249,9 +263,13 @@ class Inquiry:
                     reply = await bench.call(done.call, done.seconds, done.afresh)
                 except StartError as exc:
                     return f"server {done.call.server!r} did not start for a trial: {exc}"
-                if reply.outcome != done.outcome:
-                    return f"{name} came to {reply.outcome} on a clean server, and to {done.outcome} before"
-            return "" if await bench.fails(suspect) else "it does not happen on a clean server"
+                if reply.outcome == done.outcome:
+                    continue
+                why = f"{name} came to {reply.outcome} on a clean server, and to {done.outcome} before"
+                if {reply.outcome, done.outcome} & {"timeout", "crashed"}:
+                    return why
+                differs = differs or why  # chance, or ids that the copy does not know: the failure decides
+            return "" if await bench.fails(suspect) else differs or "it does not happen on a clean server"
         finally:
             await bench.close()
 

@@ -240,7 +240,7 @@ class Sessions:
         """What a failure comes to that may not simply be repeated: the agent's error, or the end."""
         why = await self._inquiry.acquits(suspect)
         if not why:
-            return infra.scored(slot.manifest, suspect, reply)
+            return infra.scored(slot.manifest, suspect, reply, untried=self._inquiry.untried)
         self._lose(slot, infra.lost(slot.manifest, suspect, reply, why))
         return reply
 

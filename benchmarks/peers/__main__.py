@@ -11,11 +11,13 @@ import argparse
 import json
 import os
 import random
+import select
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,6 +98,10 @@ class Peer:
 
     def _answer(self) -> Json:
         assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_SECONDS)
+        if not ready:
+            self._process.kill()
+            raise PeerError(f"no answer within {ANSWER_SECONDS} s")
         line = self._process.stdout.readline()
         if not line:
             raise PeerError(f"the driver ended with status {self._process.wait(ANSWER_SECONDS)}")
@@ -157,6 +163,15 @@ class Table:
         self.rows.setdefault(way, {}).setdefault(name, []).append(value)
 
 
+@contextmanager
+def spared(way: str, table: Table) -> Iterator[None]:
+    """One way that fails does not end the run of the others."""
+    try:
+        yield
+    except (PeerError, OSError) as exc:
+        table.failed[way] = f"failed: {exc}"
+
+
 def environments_of(ways: Sequence[str], table: Table) -> dict[str, str]:
     """Way -> interpreter; a way whose environment cannot be made is in `table.failed`."""
     found: dict[str, str] = {}
@@ -196,34 +211,46 @@ def warm(peers: dict[str, Peer], rounds: int, table: Table, until: float) -> Non
     """Rounds of calls, every way in every round; no round begins after `until`."""
     slow: dict[str, bool] = {}
     for way, peer in peers.items():
-        tried = peer.ask("calls", calls=[SMALL_CALL])["wall"]
-        slow[way] = tried[0] > SLOW
-        if not slow[way]:
-            peer.ask("calls", calls=[SMALL_CALL] * 15 + [LARGE_CALL] * 5)
+        with spared(way, table):
+            tried = peer.ask("calls", calls=[SMALL_CALL])["wall"]
+            slow[way] = tried[0] > SLOW
+            if not slow[way]:
+                peer.ask("calls", calls=[SMALL_CALL] * 15 + [LARGE_CALL] * 5)
     order = random.Random(1)
     for number in range(rounds):
         if number and time.perf_counter() > until:
             break
         for way in order.sample(sorted(peers), len(peers)):
+            if way in table.failed:
+                continue
             counts = (SLOW_SMALL, SLOW_LARGE) if slow[way] else (SMALL, LARGE)
-            for kind, call, count in zip(("small", "large"), (SMALL_CALL, LARGE_CALL), counts, strict=True):
-                table.add(way, kind, peers[way].ask("calls", calls=[call] * count))
+            with spared(way, table):
+                for kind, call, count in zip(
+                    ("small", "large"), (SMALL_CALL, LARGE_CALL), counts, strict=True
+                ):
+                    table.add(way, kind, peers[way].ask("calls", calls=[call] * count))
     for way, peer in peers.items():
-        table.rows[way]["memory"] = peer.ask("memory")
-        table.rows[way]["server_per_call"] = slow[way]
+        if way not in table.failed:
+            with spared(way, table):
+                table.rows[way]["memory"] = peer.ask("memory")
+                table.rows[way]["server_per_call"] = slow[way]
 
 
 def resets(peers: dict[str, Peer], count: int, world: World, task: Task, table: Table, until: float) -> None:
     """A fresh server on a fresh workspace, `count` times each way; no round begins after `until`."""
-    for peer in peers.values():
-        peer.close()
+    for way, peer in peers.items():
+        if way not in table.failed:
+            with spared(way, table):
+                peer.close()
     order = random.Random(2)
     for number in range(count):
         if number and time.perf_counter() > until:
             break
         for way in order.sample(sorted(peers), len(peers)):
-            opened = peers[way].open(world, task)
-            table.add(way, "fresh", {"opened": opened, "closed": peers[way].close()})
+            if way not in table.failed:
+                with spared(way, table):
+                    opened = peers[way].open(world, task)
+                    table.add(way, "fresh", {"opened": opened, "closed": peers[way].close()})
 
 
 def mean(values: Sequence[float]) -> float:
@@ -282,6 +309,10 @@ def show(rows: dict[str, Json], failed: dict[str, str]) -> None:
             f"| {row['fresh_reset_to_answer_p50_ms']:.0f} | {row['fresh_reset_cycle_cpu_ms']:.0f} "
             f"| {row['client_mib']['pss']:.0f} / {row['servers_mib']['pss']:.0f} |"
         )
+    print(
+        "\nA server per call is what these ways do by default with a stdio server: for langchain-mcp-adapters and "
+        "OpenEnv the held form is beside it."
+    )
     for way, reason in failed.items():
         print(f"\n{way}: {reason}")
 
@@ -310,7 +341,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finally:
             for peer in peers.values():
                 peer.end()
-    rows = {way: condense(table.rows[way]) for way in given.only if way in peers}
+    whole = [way for way in given.only if way in peers and way not in table.failed]
+    rows = {way: condense(table.rows[way]) for way in whole}
     show(rows, table.failed)
     record.write(
         "peers",

@@ -53,7 +53,8 @@ def test_what_was_just_being_made_goes_with_its_maker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ALL)
-@pytest.mark.timeout(3600)
-def test_nothing_is_left_of_fifty_killed_owners(runtime: str, tmp_path: Path) -> None:
-    for seed in range(3, 53):
+@pytest.mark.timeout(1200)
+def test_nothing_is_left_of_ten_more_killed_owners(runtime: str, tmp_path: Path) -> None:
+    """Fifty of each: `python -m benchmarks.kills`."""
+    for seed in range(3, 13):
         check(runtime, seed, tmp_path / str(seed))

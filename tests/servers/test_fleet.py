@@ -12,7 +12,7 @@ import pytest
 
 from atlas_gym.env import fleet
 from atlas_gym.env.locking import write_lock
-from atlas_gym.errors import InstallError, LockError, StartError
+from atlas_gym.errors import LockError, StartError
 from atlas_gym.runtime.catalog import Catalog
 from atlas_gym.runtime.install import directory
 from atlas_gym.runtime.process import ProcessRuntime
@@ -143,7 +143,7 @@ def test_a_users_server_is_listed_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("ATLAS_RUN", str(tmp_path / "run"))
     file = tmp_path / "mcp.json"
     entry = {"command": sys.executable, "args": ["-m", "atlas_gym.wire.fake"]}
-    file.write_text(json.dumps({"mcpServers": {"mine": entry, "far": {"url": "https://example.com"}}}))
+    file.write_text(json.dumps({"mcpServers": {"mine": entry, "far": {"url": "http://127.0.0.1:9/mcp"}}}))
     catalog = Catalog.load([], file)
     said: list[str] = []
     first = fleet.prepare(catalog.get("mine"), said.append)
@@ -151,7 +151,7 @@ def test_a_users_server_is_listed_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert "echo" in [tool["name"] for tool in first.raw_tools]
     assert fleet.prepare(catalog.get("mine"), said.append).raw_tools == first.raw_tools
     assert said == ["reading the tools of mine"]
-    with pytest.raises(InstallError, match="'far' is unavailable"):
+    with pytest.raises(StartError, match="'far'"):
         fleet.prepare(catalog.get("far"))
     with pytest.raises(LockError, match=r"mcp\.json, which has no locks"):
         write_lock(catalog.get("mine"))
