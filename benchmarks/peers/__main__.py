@@ -310,8 +310,8 @@ def show(rows: dict[str, Json], failed: dict[str, str]) -> None:
             f"| {row['client_mib']['pss']:.0f} / {row['servers_mib']['pss']:.0f} |"
         )
     print(
-        "\nA server per call is what these ways do by default with a stdio server: for langchain-mcp-adapters and "
-        "OpenEnv the held form is beside it."
+        "\nA server per call is what these ways do by default with a stdio server; for "
+        "langchain-mcp-adapters and OpenEnv the held form is beside it."
     )
     for way, reason in failed.items():
         print(f"\n{way}: {reason}")
