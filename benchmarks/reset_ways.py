@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import os
 import shutil
@@ -279,9 +278,14 @@ def local(case: Case, workspace: Workspace) -> StdioServerParameters:
     return StdioServerParameters(command=command, args=args, env=env, cwd=workspace.files)
 
 
-@functools.cache
+_tags: dict[str, str] = {}
+
+
 def _tag(installation: Installation) -> str:
-    return image.ensure(installation)  # asks the engine some things: once, as our runtime does
+    name = installation.server.name
+    if name not in _tags:  # it asks the engine some things: once, as our runtime does
+        _tags[name] = image.ensure(installation)
+    return _tags[name]
 
 
 def docker_run(case: Case, workspace: Workspace) -> StdioServerParameters:
@@ -305,7 +309,7 @@ class Gym:
     def __init__(self, case: Case, **options: Any) -> None:
         self._case = case
         lifted = Budget().lifted().to_dict()
-        self._env = AtlasEnv(exposure="eager", execution="json", strict=False, budget=lifted, **options)
+        self._env = AtlasEnv(exposure="tools", execution="json", strict=False, budget=lifted, **options)
         self.in_containers = options["runtime"] == "container"
         self.how = "gym"
 

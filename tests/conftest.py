@@ -33,7 +33,11 @@ def descendants() -> Callable[[], set[int]]:
                     stat = (entry / "stat").read_text()
                 except OSError:
                     continue
-                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+                state, parent = stat.rpartition(")")[2].split()[:2]
+                # What has ended and is about to be collected by another process is gone; by this one, it is
+                # not.
+                if state != "Z" or int(parent) == os.getpid():
+                    parents[int(entry.name)] = int(parent)
         found = {os.getpid()}
         while True:
             more = {pid for pid, parent in parents.items() if parent in found} | found

@@ -110,6 +110,8 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
             arguments.one_of("render mode", render_mode, self.metadata["render_modes"])
         if mcp_json is not None and runtime == "memory":
             raise ConfigError("mcp_json needs runtime='process': no server of it can run in this process.")
+        if cassette is None and cassette_mode != "replay":
+            raise ConfigError(f"cassette_mode={cassette_mode!r} needs a cassette: give the path of a file.")
         self.render_mode = render_mode
         self._split = None if split is None else arguments.one_of("split", split, SPLITS)
         self._servers = arguments.texts("servers", servers, "my-server")
@@ -215,9 +217,10 @@ class AtlasEnv(gym.Env[dict[str, Any], str]):
         Raises:
             ConfigError: A task is unknown.
         """
+        copies = arguments.whole("copies", copies)
         tasks = self.tasks()
         chosen = [tasks[int(seeding.np_random(seed)[0].integers(len(tasks)))] for seed in seeds]
-        chosen += [self.world.suite.get(task_id) for task_id in task_ids]
+        chosen += [self.world.suite.get(name) for name in arguments.texts("task_ids", task_ids, "core/...")]
         counts = Counter(task.id for task in chosen)
         if self.world.replays_only:
             return

@@ -145,7 +145,7 @@ class Episode:
         """An episode that nobody closed is put away when the interpreter ends and the loop with it."""
         try:
             await asyncio.Event().wait()
-        finally:
+        except asyncio.CancelledError:  # not when a fork's child collects what is its parent's
             self._guard = None
             await self.close()
 

@@ -150,6 +150,6 @@ class Housing:
         """What nobody ends is put away when the interpreter ends and the loop with it."""
         try:
             await asyncio.Event().wait()
-        finally:
+        except asyncio.CancelledError:  # not when a fork's child collects what is its parent's
             await self.stock.close()
             await self.pool.aclose()

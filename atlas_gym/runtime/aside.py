@@ -7,6 +7,7 @@ workspaces.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -32,12 +33,28 @@ async def made(make: Callable[[], Workspace]) -> Workspace:
     Raises:
         StorageError: As `make` does.
     """
-    making = asyncio.ensure_future(aside(make))
+    guard, found, given_up = threading.Lock(), list[Workspace](), False
+
+    def work() -> Workspace:
+        workspace = make()
+        with guard:
+            found.append(workspace)
+            late = given_up
+        if late:
+            with suppress(AtlasError):
+                workspace.close()
+        return workspace
+
+    making = asyncio.ensure_future(aside(work))
     try:
         return await asyncio.shield(making)
     except asyncio.CancelledError:  # a thread goes on when it is cancelled: wait, and remove what it made
-        with suppress(AtlasError, OSError):
-            await removed(await making)
+        await asyncio.wait({making})  # which does not wait where the loop ends and has cancelled that too
+        _ = making.cancelled() or making.exception()
+        with guard:
+            given_up = True
+        for workspace in found:
+            await removed(workspace)
         raise
 
 

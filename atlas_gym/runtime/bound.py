@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 _SERVANTS = frozenset(("random", "uuid", "secrets", "tempfile", "os", "pathlib", "genericpath", "posixpath"))
 """Modules that draw random bytes, and look at files, for their callers."""
-_LOOKS = ((builtins, "open"), (io, "open"), (os, "open"), (os, "stat"), (os, "listdir"), (os, "scandir"))
+_LOOKS = (
+    *((builtins, "open"), (io, "open"), (os, "open"), (os, "stat"), (os, "lstat"), (os, "access")),
+    *((os, "listdir"), (os, "scandir"), (os, "readlink")),
+)
 _SUPPORTS = (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks, os.supports_effective_ids)
 
 
@@ -68,7 +71,7 @@ class Watch:
 
         def urandom(size: int, /) -> bytes:
             if self._real:  # else a module has kept this function
-                self._note(_caller(), self.drawn)
+                self._note(_caller(_SERVANTS), self.drawn)
             return real_urandom(size)
 
         def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
@@ -135,7 +138,7 @@ class Watch:
             path = args[0] if args else next(iter(more.values()), ".")
             named = bool(self._real) and isinstance(path, str | os.PathLike)
             if named and self.name in os.path.abspath(os.fspath(path)):
-                self._note(_caller(), self.looked)
+                self._note(_caller(sys.stdlib_module_names), self.looked)
             return real(*args, **more)
 
         for known in _SUPPORTS:
@@ -194,7 +197,7 @@ class Watch:
             if value is not None and self.name in value:
                 yield f"set the variable {name} to a path"
         ours = {id(x) for x in (self, vars(self), self.movable, self.environ, self.entries, self.folders)}
-        ours |= {id(sys.argv), id(sys.orig_argv), id(vars(site)), *self.known}
+        ours |= {id(sys.argv), id(sys.orig_argv), id(vars(site)), id(vars(os.environ)["_data"]), *self.known}
         modules = {
             id(vars(m)): name for name, m in list(sys.modules.items()) if isinstance(m, types.ModuleType)
         }
@@ -203,13 +206,15 @@ class Watch:
         for holder in gc.get_objects():
             if id(holder) in ours or isinstance(holder, types.FrameType):
                 continue
-            for value in gc.get_referents(holder):
-                if type(value) is str and self.name in value:
+            for kept in _values(holder, ours):
+                if isinstance(kept, bytes) and os.fsencode(self.name) in kept:
+                    found.add(self._shown(os.fsdecode(kept)))
+                elif isinstance(kept, str) and self.name in kept:
                     module = modules.get(id(holder), "")
                     if module and module not in self.own:
-                        self.movable += [(holder, key) for key, item in holder.items() if item is value]
+                        self.movable += [(holder, key) for key, item in holder.items() if item is kept]
                     else:
-                        found.add(self._shown(value))
+                        found.add(self._shown(kept))
         for shown in sorted(found):
             yield f"kept the path {shown}"
 
@@ -227,12 +232,22 @@ def entries_of(folders: list[str]) -> set[str]:
     }
 
 
-def _caller() -> str:
+def _caller(servants: frozenset[str]) -> str:
     """The module behind those that do things for others."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__") in _SERVANTS:
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in servants:
         frame = frame.f_back
     return str(frame.f_globals.get("__name__"))
+
+
+def _values(holder: object, ours: set[int]) -> Iterator[object]:
+    """What an object refers to, containers opened that the collector does not track: it never lists those."""
+    for value in gc.get_referents(holder):
+        if isinstance(value, dict | tuple) and not gc.is_tracked(value):
+            if id(value) not in ours:
+                yield from _values(value, ours)
+        else:
+            yield value
 
 
 def _umask() -> int:

@@ -15,6 +15,7 @@ from typing import Final
 
 from atlas_gym.errors import InstallError, LockError, StartError
 from atlas_gym.runtime import engine, image, kernel
+from atlas_gym.runtime.aside import aside
 from atlas_gym.runtime.container_files import identity
 from atlas_gym.runtime.container_host import ContainerHosts, Shared
 from atlas_gym.runtime.container_link import ContainerLink
@@ -139,7 +140,7 @@ class ContainerRuntime:
     async def aclose(self) -> None:
         """End the warmed parents and the servers forked from them; later starts make new ones."""
         if self.hosts is not None:
-            await asyncio.to_thread(self.hosts.close)
+            await aside(self.hosts.close)
 
     async def _standing(self) -> Ground:
         if self._ground is None:

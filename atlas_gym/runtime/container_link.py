@@ -58,7 +58,11 @@ async def ask(what: str, question: Callable[[Any], T]) -> T:
                 probe.connect(socket_path())
             return question(engine.client().api)
 
-    return await asyncio.get_running_loop().run_in_executor(_threads(), in_thread)
+    try:
+        running = asyncio.get_running_loop().run_in_executor(_threads(), in_thread)
+    except RuntimeError:  # the interpreter is ending: what runs must still be removed
+        return in_thread()
+    return await running
 
 
 def _threads() -> concurrent.futures.ThreadPoolExecutor:

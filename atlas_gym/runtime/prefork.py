@@ -16,6 +16,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -116,8 +117,10 @@ class Hosts:
         """Key -> when its host could not be started."""
         self._deaths: dict[str, int] = {}
         """Key -> hosts that died although nobody had ended them."""
+        self._starting: list[HostProcess] = []
+        """Processes of hosts that are not ready yet."""
         self._inherited: list[object] = []
-        weakref.finalize(self, _end_all, self._pid, self._hosts)
+        weakref.finalize(self, _end_all, self._pid, self._lock, self._hosts, self._starting)
 
     async def get(self, installation: Installation) -> Host | None:
         """The installation's host, started if need be; None when the server must be started anew.
@@ -160,12 +163,9 @@ class Hosts:
         return False
 
     def close(self) -> None:
-        """End all of them, and their children. Idempotent; starts may follow."""
+        """End all of them, and their children; give up those that start. Idempotent; starts may follow."""
         self._own()
-        with self._lock:
-            futures = dict(self._hosts)
-            self._hosts.clear()
-        _end_all(self._pid, futures)
+        _end_all(self._pid, self._lock, self._hosts, self._starting)
 
     # -- what a container overrides
 
@@ -245,12 +245,12 @@ class Hosts:
         self, key: str, installation: Installation, future: concurrent.futures.Future[Host | str]
     ) -> None:
         try:
-            future.set_result(self._started(installation))
+            future.set_result(self._started(installation, lambda: self._hosts.get(key) is future))
         except Exception as exc:  # noqa: BLE001 - whoever waits must go on, and starts the server anew
             self._failed[key] = time.monotonic()
             future.set_result(f"its warmed parent could not be started: {type(exc).__name__}: {exc}")
 
-    def _started(self, installation: Installation) -> Host | str:
+    def _started(self, installation: Installation, wanted: Callable[[], bool]) -> Host | str:
         workspace = Workspace.create(installation.server.name, kind="host")
         with contextlib.ExitStack() as undo:
             undo.callback(workspace.close)
@@ -264,6 +264,11 @@ class Hosts:
                 listener.listen(1)
                 process = self.launch(host_plan)
                 undo.callback(process.end)
+                with self._lock:
+                    if not wanted():
+                        return "its warmed parent was given up while it started"
+                    self._starting.append(process)
+                undo.callback(self._starting.remove, process)
                 deadline = time.monotonic() + host_plan.start_seconds
                 channel = undo.enter_context(accepted(listener, process, deadline))
             owner = os.pidfd_open(os.getpid())
@@ -277,6 +282,7 @@ class Hosts:
             if report["unsafe"]:
                 return "when imported, it " + "; it ".join(report["unsafe"])
             undo.pop_all()
+            self._starting.remove(process)
             return Host(host_plan, process, channel, report["modules"])
 
     def _running(self) -> list[tuple[str, concurrent.futures.Future[Host | str], Host]]:
@@ -298,11 +304,16 @@ class Hosts:
             self._pid = os.getpid()
             self._lock = threading.Lock()
             self._inherited.append(dict(self._hosts))  # never collected: that would close and warn
-            self._hosts = {}
-            weakref.finalize(self, _end_all, self._pid, self._hosts)
+            self._hosts, self._starting = {}, []
+            weakref.finalize(self, _end_all, self._pid, self._lock, self._hosts, self._starting)
 
 
-def _end_all(pid: int, hosts: dict[str, concurrent.futures.Future[Host | str]]) -> None:
+def _end_all(
+    pid: int,
+    lock: threading.Lock,
+    hosts: dict[str, concurrent.futures.Future[Host | str]],
+    starting: list[HostProcess],
+) -> None:
     if pid != os.getpid():
         return
 
@@ -311,6 +322,12 @@ def _end_all(pid: int, hosts: dict[str, concurrent.futures.Future[Host | str]]) 
         if isinstance(host, Host):
             host.end()
 
-    for future in list(hosts.values()):
+    with lock:
+        futures, unborn = list(hosts.values()), list(starting)
+        hosts.clear()
+    for process in unborn:
+        process.end()
+    # Their threads put their directories away: the interpreter's end would cut them off.
+    concurrent.futures.wait(futures, timeout=_REHEARSAL_SECONDS)
+    for future in futures:
         future.add_done_callback(end)  # at once where it is done
-    hosts.clear()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import atexit
 import contextlib
+import functools
+import importlib.machinery
 import importlib.util
 import os
 import random
@@ -40,6 +42,8 @@ class Server:
         self.script: str = config["script"]
         self.module: str = config["module"]
         self.code: types.CodeType | None = None
+        self._noting = False
+        """Whether this is a rehearsal."""
         self.changed: dict[str, str | None] = {}
         """Variables that imports set, or removed."""
         self.movable: list[tuple[dict[str, Any], str]] = []
@@ -61,7 +65,7 @@ class Server:
         """
         config = self.config
         own = self._own_modules()
-        watch = self.bound.Watch(config["scratch"], own, set(_containers(config)))
+        watch = self.bound.Watch(config["scratch"], own, {*_containers(config), id(self.scratch)})
         if self.script:
             with open(self.script, "rb") as file:
                 source = importlib.util.decode_source(file.read())
@@ -77,7 +81,7 @@ class Server:
             watch.clean()
             with watch:
                 for name in dict.fromkeys(lazy):
-                    if not config["own"] or not _within(name, own):
+                    if not _within(name, own):  # its own may hold what its main did before importing them
                         watch.importing(name)
             problems = watch.problems()
             shared = own.intersection(sys.modules) if config["own"] else ()
@@ -130,7 +134,7 @@ class Server:
 
     def rehearse(self, spec: dict[str, Any]) -> NoReturn:
         """As `run`, and say on standard error what is imported; see `listen`."""
-        sys.addaudithook(_note)
+        self._noting = True
         self.run(spec)
 
     def run(self, spec: dict[str, Any]) -> NoReturn:
@@ -142,6 +146,8 @@ class Server:
         code = 1
         try:
             self._renew(spec)
+            if self._noting:
+                sys.addaudithook(functools.partial(_note, _surroundings()))
             code = self._program()
         finally:
             os._exit(code)
@@ -166,6 +172,7 @@ class Server:
         for generator in self.generators:
             generator.seed()
         random.seed()
+        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
         loaded = sys.modules
         if "tempfile" in loaded:
             vars(loaded["tempfile"])["tempdir"] = None
@@ -180,6 +187,7 @@ class Server:
             main.__annotations__ = {}
         if self.script:
             main.__file__ = self.script
+            main.__loader__ = importlib.machinery.SourceFileLoader("__main__", self.script)
             main.__dict__["__cached__"] = None
         self.former = sys.modules["__main__"]  # its functions are running
         sys.modules["__main__"] = main
@@ -220,11 +228,12 @@ class Server:
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that a program begins with: a later one may find what the program did before it."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
-        elif isinstance(node, ast.If | ast.Try):
-            yield from _top_level([*node.body, *node.orelse])
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            return
 
 
 def _within(name: str, packages: frozenset[str]) -> bool:
@@ -235,9 +244,14 @@ def _within(name: str, packages: frozenset[str]) -> bool:
 _MARK = b"\x01import "
 
 
-def _note(event: str, args: tuple[Any, ...]) -> None:
-    """An audit hook: say the name of each module that is imported."""
-    if event == "import":
+def _surroundings() -> tuple[object, ...]:
+    """What a program may change before it imports, and modules look at."""
+    return dict(os.environ), list(sys.argv), list(sys.path)
+
+
+def _note(before: tuple[object, ...], event: str, args: tuple[Any, ...]) -> None:
+    """An audit hook: say the name of each module that is imported while all is as `before`."""
+    if event == "import" and _surroundings() == before:
         with contextlib.suppress(OSError):
             os.write(2, _MARK + str(args[0]).encode() + b"\n")
 

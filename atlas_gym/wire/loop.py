@@ -11,6 +11,7 @@ import atexit
 import concurrent.futures
 import os
 import threading
+import time
 from collections.abc import Coroutine
 from typing import Any, Final, Generic, TypeVar
 
@@ -178,8 +179,10 @@ class Portal:
             tasks = asyncio.all_tasks(self.loop)
             for task in tasks:
                 task.cancel()
-            if tasks:
-                self.loop.run_until_complete(asyncio.wait(tasks, timeout=_CLEANUP_SECONDS / 2))
+            give_up = time.monotonic() + _CLEANUP_SECONDS / 2
+            while tasks and (left := give_up - time.monotonic()) > 0:  # their clean-up may begin others
+                self.loop.run_until_complete(asyncio.wait(tasks, timeout=left))
+                tasks = asyncio.all_tasks(self.loop)
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
             self.loop.close()

@@ -305,8 +305,8 @@ class Stock:
         finally:
             shelf.preparing -= 1
             self._preparing.discard(asyncio.current_task())
-            if self._later is None:
-                self._tend()
+        if self._later is None:  # not after a cancel: the loop may be ending, and nothing may begin on it
+            self._tend()
 
     async def _opened(self, name: str, workspace: Workspace) -> Session:
         breaker = self._breaker(name)

@@ -174,6 +174,34 @@ for line in sys.stdin:
 """
 
 
+EARLY: Final = {
+    "variable": ("import os\nos.environ['READ_ONLY'] = '1'\nimport mine\n", "mine.py", "1"),
+    "late variable": (
+        "import os\ndef main():\n    os.environ['READ_ONLY'] = '1'\n    import mine\n    return mine\n"
+        "mine = main()\n",
+        "mine.py",
+        "1",
+    ),
+    "path": ("import sys\nsys.path.insert(0, sys.path[0] + '/first')\nimport mine\n", "first/mine.py", "0"),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("what", EARLY)
+async def test_what_a_program_does_before_its_imports_counts(
+    what: str, program: Program, forking: ProcessRuntime, episode: Workspace, read_all: ReadAll
+) -> None:
+    main, file, value = EARLY[what]
+    wrong = {"mine.py": "VALUE = 'the wrong one'"}
+    right = {file: "import os\nVALUE = os.environ.get('READ_ONLY', '0')"}
+    installation = program(
+        main + "print(mine.VALUE, flush=True)", files={**wrong, **right}, env={"READ_ONLY": "0"}
+    )
+    link = await forking.start(installation, episode)
+    assert (await read_all(link)).decode().strip() == value
+    await link.aclose()
+
+
 @pytest.mark.asyncio
 async def test_what_is_imported_late_is_imported_ahead(program: Program, episode: Workspace) -> None:
     installation = program(TALKING, depends={"dep.py": "import fractions"})

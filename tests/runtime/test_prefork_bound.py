@@ -48,6 +48,17 @@ UNSAFE: Final = {
         "import os\ndef f(where=os.environ['WHERE']):\n    return where\nvalue = f()",
         "kept the path state/probe/where",
     ),
+    "dictionary": ("import os\nC = {'root': os.getcwd()}\nvalue = C['root']", "kept the path files"),
+    "keyword default": (
+        "import os\ndef f(*, where=os.getcwd()):\n    return where\nvalue = f()",
+        "kept the path files",
+    ),
+    "bytes": ("import os\nvalue = len(os.environb[b'WHERE'])\nkept = os.environb[b'WHERE']", "kept the path"),
+    "glob": ("import glob\nvalue = 1 + len(glob.glob('*'))", "looked for files of the episode"),
+    "configuration": (
+        "import configparser\nfound = configparser.ConfigParser().read('my.ini')\nvalue = 1 + len(found)",
+        "looked for files of the episode",
+    ),
     "directory": ("import os\nos.mkdir('made')\nos.chdir('made')\nvalue = 1", "changed the directory"),
     "umask": ("import os\nos.umask(0)\nvalue = 1", "changed the umask"),
     "shared memory": ("import mmap\nm = mmap.mmap(-1, 4096)\nvalue = 1", "mapped shared memory"),
