@@ -137,7 +137,7 @@ def kill(runtime: str, seed: int, folder: Path, *, bound: float = BOUND) -> Kill
     containers = 0
     if runtime in CONTAINERS:  # the engine keeps them: what runs in one ends with it, at the collection
         containers = len(_containers(run))
-        engine.collect()
+        _collected(run, time.monotonic() + BOUND)
         left = tuple(_command(pid) for pid in marked(names))
     removed = collect(run)
     remains = [path.name for path in run.iterdir() if path.name != "stats"]
@@ -152,6 +152,15 @@ def kill(runtime: str, seed: int, folder: Path, *, bound: float = BOUND) -> Kill
         containers=containers,
         remains=tuple(remains),
     )
+
+
+def _collected(run: Path, deadline: float) -> None:
+    """Collect until nothing more comes: the engine goes on making what the owner asked for when it died."""
+    quiet = 0
+    while quiet < 4 and time.monotonic() < deadline:
+        engine.collect()
+        quiet = 0 if _containers(run) else quiet + 1
+        select.select([], [], [], 0.25)
 
 
 def _containers(run: Path) -> list[str]:
