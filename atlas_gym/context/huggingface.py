@@ -82,9 +82,10 @@ class HuggingFaceTokenizer:
         return self.controls.ids.get(text)
 
     def _encode(self, text: str) -> Any:
-        return self._core.encode(
-            self._prefix + clean(text).replace(_SENTINEL, "\ufffd" * 2), add_special_tokens=False
-        )
+        text = clean(text)
+        if self._prefix:  # else the sentinel is no token, and a text that holds it is like any other
+            text = self._prefix + text.replace(_SENTINEL, "\ufffd" * 2)
+        return self._core.encode(text, add_special_tokens=False)
 
 
 def _needs_sentinel(raw: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from atlas_gym.context.conversation import Conversation
@@ -71,6 +71,7 @@ def _whole(template: str, messages: list[dict[str, str]]) -> str:
 @pytest.mark.parametrize("template", ["chatml", "qwen3"])
 @settings(max_examples=120, deadline=None)
 @given(system=pieces, user=pieces, turns=st.lists(st.tuples(benign, pieces), max_size=3))
+@example(system=[("code", "a")], user=[("results", "\U0010fff5\U0010fffa")], turns=[])  # our own sentinel
 def test_segments_equal_the_rendered_text_tokenised_in_one_go(
     template: str, backends: list[Tokenizer], reference: Any, system: Any, user: Any, turns: Any
 ) -> None:
