@@ -351,7 +351,7 @@ async def test_cancelled_start_leaves_nothing(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert held() == before
+    assert set(held()) <= set(before)  # what an earlier test left to a thread may be closed meanwhile
     link = await started.start(python(ECHO), episode)
     await link.aclose()
 
