@@ -70,7 +70,7 @@ def stats(
     with Live(console=console, auto_refresh=False) as live:
         while True:
             live.update(Group(*described(chosen(every), few=few)), refresh=True)
-            time.sleep(1.0)
+            time.sleep(1.0)  # --watch: until Ctrl-C, as its help says
 
 
 def chosen(every: bool = False) -> list[Report]:

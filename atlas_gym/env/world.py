@@ -156,7 +156,7 @@ class World:
         session = await open_session(runtime, installation, workspace, name)
         try:
             await self._verify(name, session, workspace)
-        except BaseException:
+        except BaseException:  # cancelled too: no server may stay without an owner
             await session.close()
             raise
         return session

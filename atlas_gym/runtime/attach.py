@@ -228,7 +228,7 @@ async def attach(
         raise StartError(f"the engine does not answer at {socket_path}: {exc}") from exc
     try:
         await stream.upgraded
-    except BaseException:
+    except BaseException:  # cancelled too: the socket may not stay
         stream.abort()
         raise
     return stream

@@ -88,7 +88,7 @@ class ContainerRuntime:
         try:
             link: Link | None = await self._forked(installation, workspace, held, free)
             return link or await self._cold(installation, workspace, held, ground, free)
-        except BaseException:
+        except BaseException:  # cancelled too: the place is given back
             free()
             raise
 

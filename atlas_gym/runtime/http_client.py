@@ -107,7 +107,7 @@ class Client:
         return False
 
     async def _find_marks(self, message: dict[str, Any]) -> Marks:
-        """Ask for the schema of the tool that a message calls: nobody else in this session may have."""
+        """Ask for the schema of the tool that a message calls: nobody else may have on this connection."""
         name, params = message["params"]["name"], {"_meta": message["params"]["_meta"]}
         for _ in range(_PAGES):
             asked = {"jsonrpc": "2.0", "id": _TOOLS, "method": "tools/list", "params": params}

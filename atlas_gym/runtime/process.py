@@ -326,7 +326,7 @@ class ProcessRuntime:
                     continue
                 return link
             link = ProcessLink(launch, slot.free)
-        except BaseException:
+        except BaseException:  # cancelled too: the place is given back
             slot.free()
             raise
         await link.begin()

@@ -260,7 +260,7 @@ class Sessions:
         if self._verify is not None:
             try:
                 await self._verify(server, session)
-            except BaseException:
+            except BaseException:  # cancelled too: no server may stay without an owner
                 await session.close()
                 raise
         slot.session = session
